@@ -1,0 +1,3 @@
+//! The operator: serve, controller, gateway, migrate, crd, release.
+
+fn main() {}

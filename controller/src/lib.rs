@@ -1,0 +1,1 @@
+//! Watches AgentSessions and Pods, runs agents, harvests and settles their transcripts.

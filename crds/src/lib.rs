@@ -1,0 +1,1 @@
+//! API types of agentsession.dev: AgentSession, its conditions and reasons.

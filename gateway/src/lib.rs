@@ -1,0 +1,1 @@
+//! Replays transcripts over HTTP to those who may read them.

@@ -1,0 +1,3 @@
+//! What runs inside agent Pods: install, drive, record, read, deliver.
+
+fn main() {}
