@@ -7,6 +7,7 @@ pub mod frame;
 pub mod ids;
 pub mod indexes;
 pub mod limits;
+pub mod merge;
 pub mod reason;
 pub mod status;
 pub mod verdict;
