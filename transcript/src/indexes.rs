@@ -78,6 +78,15 @@ impl IndexSet {
         }
     }
 
+    /// Whether every index of this set is in the other.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.runs.iter().all(|&(start, end)| {
+            let at = other.runs.partition_point(|&(_, other_end)| other_end <= start);
+            other.runs.get(at).is_some_and(|&(other_start, other_end)| other_start <= start && end <= other_end)
+        })
+    }
+
     /// Whether every index below `n` is there.
     #[must_use]
     pub fn covers(&self, n: u32) -> bool {

@@ -7,8 +7,12 @@ pub mod frame;
 pub mod ids;
 pub mod indexes;
 pub mod limits;
+pub mod line;
 pub mod merge;
+pub mod parse;
+pub mod peek;
 pub mod reason;
+pub mod scan;
 pub mod status;
 pub mod verdict;
 
