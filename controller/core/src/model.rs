@@ -31,6 +31,8 @@ pub struct Observed {
     pub refusal: Option<PodRefusal>,
     /// How long each state has been held, as far as this process has seen.
     pub elapsed: BTreeMap<Clock, Duration>,
+    /// Why the records of a torn down Pod were abandoned, if this process did so while the store was away.
+    pub abandoned: Option<Reason>,
     /// Marks of effects that leave no trace elsewhere: prompts and cancels delivered by this process.
     pub done: BTreeSet<Done>,
     /// Randomness, should this decision need some: the seed of Pod nonces for a session that has none yet.
@@ -285,10 +287,24 @@ pub enum HarvestView {
     None,
     /// One is under way.
     Running,
-    /// The last one failed; another is allowed now.
-    Failed(Trouble),
+    /// The last one failed.
+    Failed {
+        /// Why.
+        trouble: Trouble,
+        /// How many have failed in a row.
+        tries: u32,
+        /// How long ago this one did.
+        age: Duration,
+    },
     /// The last one came through.
-    Read(Box<Evidence>),
+    Read {
+        /// What it found.
+        evidence: Box<Evidence>,
+        /// Whether the agent container was seen to have ended before the read began: only then does its end prove anything.
+        after_agent_end: bool,
+        /// How long ago it was.
+        age: Duration,
+    },
 }
 
 /// A state whose duration counts. The shell starts a clock when a decision first names it and drops it when one no longer does.
@@ -298,20 +314,16 @@ pub enum Clock {
     Next(Turn),
     /// This Pod is being deleted.
     PodDeleting(PodUid),
-    /// The turn's log cannot be read or stored, nothing forces us.
-    Holding(Turn),
-    /// The same while the session or its Pod is being deleted.
-    Forced(Turn),
-    /// The store does not answer and the session or a Pod of it is being deleted.
-    StoreAway,
-    /// The store does not answer at all.
-    StoreDown,
+    /// The turn is over and its log cannot be read or stored; nothing forces us.
+    Holding,
+    /// The log cannot be read or stored while the session or its Pod is being deleted.
+    Forced,
+    /// The prompt was delivered and the driver has not taken it yet.
+    Untaken(Turn),
     /// This turn was told to stop.
     Stopping(Turn),
     /// A fresh attempt waits for its turn to try.
     Backoff(Attempt),
-    /// The Pod of this attempt was asked for.
-    Created(Attempt),
 }
 
 /// An effect that this process has carried out and that nothing else shows.
@@ -429,6 +441,8 @@ pub enum Step {
         attempt: Attempt,
         /// The Pod.
         pod: PodRef,
+        /// Whether the agent container is seen to have ended already.
+        after_agent_end: bool,
     },
     /// Store: the compare-and-set.
     Settle(Box<Settle>),
