@@ -65,12 +65,7 @@ fn default_access_modes() -> Vec<AccessMode> {
 
 impl Default for ClaimSpec {
     fn default() -> Self {
-        Self {
-            access_modes: default_access_modes(),
-            resources: None,
-            storage_class_name: None,
-            data_source: None,
-        }
+        Self { access_modes: default_access_modes(), resources: None, storage_class_name: None, data_source: None }
     }
 }
 
@@ -132,28 +127,17 @@ pub struct DataSource {
 impl From<&ClaimSpec> for core::PersistentVolumeClaimSpec {
     fn from(spec: &ClaimSpec) -> Self {
         Self {
-            access_modes: Some(
-                spec.access_modes
-                    .iter()
-                    .map(|mode| mode.as_str().to_owned())
-                    .collect(),
-            ),
-            resources: spec
-                .resources
-                .as_ref()
-                .map(|resources| core::VolumeResourceRequirements {
-                    requests: quantities(&resources.requests),
-                    limits: quantities(&resources.limits),
-                }),
+            access_modes: Some(spec.access_modes.iter().map(|mode| mode.as_str().to_owned()).collect()),
+            resources: spec.resources.as_ref().map(|resources| core::VolumeResourceRequirements {
+                requests: quantities(&resources.requests),
+                limits: quantities(&resources.limits),
+            }),
             storage_class_name: spec.storage_class_name.clone(),
-            data_source: spec
-                .data_source
-                .as_ref()
-                .map(|source| core::TypedLocalObjectReference {
-                    api_group: source.api_group.clone(),
-                    kind: source.kind.clone(),
-                    name: source.name.clone(),
-                }),
+            data_source: spec.data_source.as_ref().map(|source| core::TypedLocalObjectReference {
+                api_group: source.api_group.clone(),
+                kind: source.kind.clone(),
+                name: source.name.clone(),
+            }),
             ..Self::default()
         }
     }
@@ -171,9 +155,6 @@ impl From<&TemplateMetadata> for ObjectMeta {
 
 impl From<&ClaimTemplate> for core::PersistentVolumeClaimTemplate {
     fn from(template: &ClaimTemplate) -> Self {
-        Self {
-            metadata: template.metadata.as_ref().map(Into::into),
-            spec: (&template.spec).into(),
-        }
+        Self { metadata: template.metadata.as_ref().map(Into::into), spec: (&template.spec).into() }
     }
 }

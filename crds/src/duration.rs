@@ -36,9 +36,7 @@ impl HumanDuration {
     /// # Errors
     /// [`InvalidDuration`] when the stored text is none. The API server lets no such text in.
     pub fn get(&self) -> Result<Duration, InvalidDuration> {
-        parse(&self.0).ok_or_else(|| InvalidDuration {
-            text: self.0.chars().take(32).collect(),
-        })
+        parse(&self.0).ok_or_else(|| InvalidDuration { text: self.0.chars().take(32).collect() })
     }
 }
 
@@ -50,9 +48,7 @@ fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut seconds = 0_u64;
     for (unit, factor, digits) in [('h', 3600, 4), ('m', 60, 5), ('s', 1, 6)] {
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         if end == 0 || end > digits {
             continue;
         }
@@ -135,8 +131,7 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         for text in [
-            "", " ", "5", "h", "1d", "1.5h", "500ms", "-1s", "1s1m", "1m1m", "1h 30m", "100000m",
-            "99999h", "１s", "1S",
+            "", " ", "5", "h", "1d", "1.5h", "500ms", "-1s", "1s1m", "1m1m", "1h 30m", "100000m", "99999h", "１s", "1S",
         ] {
             assert_eq!(seconds(text), None, "{text:?}");
             assert!(text.parse::<HumanDuration>().is_err(), "{text:?}");
@@ -150,19 +145,13 @@ mod tests {
             let duration: HumanDuration = text.parse().unwrap();
             assert_eq!(HumanDuration::from(duration.get().unwrap()).as_str(), text);
         }
-        assert_eq!(
-            HumanDuration::from(Duration::from_secs(90)).as_str(),
-            "1m30s"
-        );
+        assert_eq!(HumanDuration::from(Duration::from_secs(90)).as_str(), "1m30s");
     }
 
     #[test]
     fn a_stored_text_that_is_none_is_an_error_value_and_readable() {
         let stored: HumanDuration = serde_json::from_str("\"soon\"").unwrap();
         let error = stored.get().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "\"soon\" is not a duration of hours, minutes and seconds such as 1h30m"
-        );
+        assert_eq!(error.to_string(), "\"soon\" is not a duration of hours, minutes and seconds such as 1h30m");
     }
 }

@@ -36,10 +36,7 @@ impl fmt::Debug for EnvVar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EnvVar")
             .field("name", &self.name)
-            .field(
-                "value",
-                &self.value.as_ref().map(|_| format_args!("<redacted>")),
-            )
+            .field("value", &self.value.as_ref().map(|_| format_args!("<redacted>")))
             .field("value_from", &self.value_from)
             .finish()
     }
@@ -89,39 +86,27 @@ pub struct FieldSelector {
 
 impl From<&EnvVar> for core::EnvVar {
     fn from(var: &EnvVar) -> Self {
-        Self {
-            name: var.name.clone(),
-            value: var.value.clone(),
-            value_from: var.value_from.as_ref().map(Into::into),
-        }
+        Self { name: var.name.clone(), value: var.value.clone(), value_from: var.value_from.as_ref().map(Into::into) }
     }
 }
 
 impl From<&EnvSource> for core::EnvVarSource {
     fn from(source: &EnvSource) -> Self {
         Self {
-            secret_key_ref: source
-                .secret_key_ref
-                .as_ref()
-                .map(|key| core::SecretKeySelector {
-                    name: key.name.clone(),
-                    key: key.key.clone(),
-                    optional: key.optional,
-                }),
-            config_map_key_ref: source.config_map_key_ref.as_ref().map(|key| {
-                core::ConfigMapKeySelector {
-                    name: key.name.clone(),
-                    key: key.key.clone(),
-                    optional: key.optional,
-                }
+            secret_key_ref: source.secret_key_ref.as_ref().map(|key| core::SecretKeySelector {
+                name: key.name.clone(),
+                key: key.key.clone(),
+                optional: key.optional,
+            }),
+            config_map_key_ref: source.config_map_key_ref.as_ref().map(|key| core::ConfigMapKeySelector {
+                name: key.name.clone(),
+                key: key.key.clone(),
+                optional: key.optional,
             }),
             field_ref: source
                 .field_ref
                 .as_ref()
-                .map(|field| core::ObjectFieldSelector {
-                    api_version: None,
-                    field_path: field.field_path.clone(),
-                }),
+                .map(|field| core::ObjectFieldSelector { api_version: None, field_path: field.field_path.clone() }),
             ..Self::default()
         }
     }
@@ -143,23 +128,13 @@ pub struct Resources {
 
 impl From<&Resources> for core::ResourceRequirements {
     fn from(resources: &Resources) -> Self {
-        Self {
-            limits: quantities(&resources.limits),
-            requests: quantities(&resources.requests),
-            claims: None,
-        }
+        Self { limits: quantities(&resources.limits), requests: quantities(&resources.requests), claims: None }
     }
 }
 
 /// `None` for an empty map, as the API server writes it.
-pub(crate) fn quantities(
-    map: &BTreeMap<String, Quantity>,
-) -> Option<BTreeMap<String, k8s::Quantity>> {
-    (!map.is_empty()).then(|| {
-        map.iter()
-            .map(|(name, quantity)| (name.clone(), quantity.0.clone()))
-            .collect()
-    })
+pub(crate) fn quantities(map: &BTreeMap<String, Quantity>) -> Option<BTreeMap<String, k8s::Quantity>> {
+    (!map.is_empty()).then(|| map.iter().map(|(name, quantity)| (name.clone(), quantity.0.clone())).collect())
 }
 
 /// A Kubernetes quantity, such as 500m, 2 or 4Gi.

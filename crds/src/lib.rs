@@ -18,22 +18,16 @@ pub mod status;
 pub mod volume;
 pub mod yaml;
 
-pub use claim::{
-    AccessMode, ClaimResources, ClaimSpec, ClaimTemplate, DataSource, TemplateMetadata,
-};
+pub use claim::{AccessMode, ClaimResources, ClaimSpec, ClaimTemplate, DataSource, TemplateMetadata};
 pub use duration::{HumanDuration, InvalidDuration};
 pub use env::{EnvSource, EnvVar, FieldSelector, KeySelector, Quantity, Resources};
-pub use pod::{
-    LocalObjectReference, PodTemplate, TaintEffect, Toleration, TolerationOperator, VolumeMount,
-};
+pub use pod::{LocalObjectReference, PodTemplate, TaintEffect, Toleration, TolerationOperator, VolumeMount};
 pub use resolve::InvalidField;
 pub use spec::{
-    AgentSession, AgentSessionSpec, AgentSpec, Capture, DesiredState, Mode, Protocol,
-    ReclaimPolicy, Setup, TranscriptSpec, TurnSpec, Word, Workspace,
+    AgentSession, AgentSessionSpec, AgentSpec, Capture, DesiredState, Mode, Protocol, ReclaimPolicy, Setup,
+    TranscriptSpec, TurnSpec, Word, Workspace,
 };
-pub use status::{
-    AgentSessionStatus, Phase, STATUS_TURNS, TranscriptStatus, TurnStatus, UsageStatus,
-};
+pub use status::{AgentSessionStatus, Phase, STATUS_TURNS, TranscriptStatus, TurnStatus, UsageStatus};
 pub use transcript::Reason;
 pub use volume::{PullPolicy, Volume};
 
@@ -51,8 +45,5 @@ pub fn custom_resource_definition() -> CustomResourceDefinition {
 /// # Errors
 /// [`yaml::Error`], which would be a mistake in the types.
 pub fn custom_resource_definition_yaml() -> Result<String, yaml::Error> {
-    Ok(format!(
-        "{GENERATED}{}",
-        yaml::to_string(&custom_resource_definition())?
-    ))
+    Ok(format!("{GENERATED}{}", yaml::to_string(&custom_resource_definition())?))
 }

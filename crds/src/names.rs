@@ -82,12 +82,8 @@ pub const CONDITION_FINISHED: &str = "Finished";
 /// True when `desiredState: Suspended` is reached: no turn is active and no Pod is left.
 pub const CONDITION_SUSPENDED: &str = "Suspended";
 /// All condition types, in the order in which they are written.
-pub const CONDITIONS: [&str; 4] = [
-    CONDITION_POD_READY,
-    CONDITION_TRANSCRIPT_COMPLETE,
-    CONDITION_FINISHED,
-    CONDITION_SUSPENDED,
-];
+pub const CONDITIONS: [&str; 4] =
+    [CONDITION_POD_READY, CONDITION_TRANSCRIPT_COMPLETE, CONDITION_FINISHED, CONDITION_SUSPENDED];
 
 // --- the agent Pod
 

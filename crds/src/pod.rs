@@ -163,9 +163,7 @@ impl From<&Toleration> for core::Toleration {
 
 impl From<&LocalObjectReference> for core::LocalObjectReference {
     fn from(reference: &LocalObjectReference) -> Self {
-        Self {
-            name: reference.name.clone(),
-        }
+        Self { name: reference.name.clone() }
     }
 }
 

@@ -31,9 +31,7 @@ pub struct InvalidField {
 }
 
 fn or(value: Option<&HumanDuration>, default: Duration) -> Duration {
-    value
-        .and_then(|duration| duration.get().ok())
-        .unwrap_or(default)
+    value.and_then(|duration| duration.get().ok()).unwrap_or(default)
 }
 
 impl AgentSessionSpec {
@@ -62,10 +60,7 @@ impl AgentSessionSpec {
     /// Time between two checkpoints of a running turn.
     #[must_use]
     pub fn checkpoint_interval(&self) -> Duration {
-        or(
-            self.transcript.checkpoint_interval.as_ref(),
-            CHECKPOINT_INTERVAL,
-        )
+        or(self.transcript.checkpoint_interval.as_ref(), CHECKPOINT_INTERVAL)
     }
 
     /// How long the Pod is the buffer while reading or storing fails and nothing forces it to go.
@@ -83,9 +78,7 @@ impl AgentSessionSpec {
     /// How long a finished session stays; `None`: for ever.
     #[must_use]
     pub fn ttl_after_finished(&self) -> Option<Duration> {
-        self.ttl_after_finished
-            .as_ref()
-            .and_then(|duration| duration.get().ok())
+        self.ttl_after_finished.as_ref().and_then(|duration| duration.get().ok())
     }
 
     /// Stored durations that are none. Validation lets none in, so this is empty unless the schema was changed under the object;
@@ -98,23 +91,12 @@ impl AgentSessionSpec {
             ("spec.turnTimeout", &self.turn_timeout),
             ("spec.idleTimeout", &self.idle_timeout),
             ("spec.ttlAfterFinished", &self.ttl_after_finished),
-            (
-                "spec.transcript.checkpointInterval",
-                &transcript.checkpoint_interval,
-            ),
+            ("spec.transcript.checkpointInterval", &transcript.checkpoint_interval),
             ("spec.transcript.holdTimeout", &transcript.hold_timeout),
-            (
-                "spec.transcript.harvestTimeout",
-                &transcript.harvest_timeout,
-            ),
+            ("spec.transcript.harvestTimeout", &transcript.harvest_timeout),
         ]
         .into_iter()
-        .filter_map(|(field, value)| {
-            Some(InvalidField {
-                field,
-                source: value.as_ref()?.get().err()?,
-            })
-        })
+        .filter_map(|(field, value)| Some(InvalidField { field, source: value.as_ref()?.get().err()? }))
         .collect()
     }
 }
@@ -146,18 +128,9 @@ mod tests {
 
     #[test]
     fn the_default_idle_timeout_goes_by_mode_and_zero_can_be_asked_for() {
-        assert_eq!(
-            spec(serde_json::json!({})).idle_timeout(),
-            Duration::from_secs(900)
-        );
-        assert_eq!(
-            spec(serde_json::json!({"mode": "Autonomous"})).idle_timeout(),
-            Duration::ZERO
-        );
-        assert_eq!(
-            spec(serde_json::json!({"idleTimeout": "0s"})).idle_timeout(),
-            Duration::ZERO
-        );
+        assert_eq!(spec(serde_json::json!({})).idle_timeout(), Duration::from_secs(900));
+        assert_eq!(spec(serde_json::json!({"mode": "Autonomous"})).idle_timeout(), Duration::ZERO);
+        assert_eq!(spec(serde_json::json!({"idleTimeout": "0s"})).idle_timeout(), Duration::ZERO);
         assert_eq!(
             spec(serde_json::json!({"mode": "Autonomous", "idleTimeout": "2m"})).idle_timeout(),
             Duration::from_secs(120)
@@ -172,11 +145,7 @@ mod tests {
         assert_eq!(spec.turn_timeout(), TURN_TIMEOUT);
         assert_eq!(spec.ttl_after_finished(), None);
         assert_eq!(spec.hold_timeout(), Duration::from_secs(90));
-        let fields: Vec<_> = spec
-            .invalid_fields()
-            .iter()
-            .map(|invalid| invalid.field)
-            .collect();
+        let fields: Vec<_> = spec.invalid_fields().iter().map(|invalid| invalid.field).collect();
         assert_eq!(fields, ["spec.turnTimeout", "spec.ttlAfterFinished"]);
     }
 }

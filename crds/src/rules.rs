@@ -7,21 +7,15 @@
 use kube::core::{Reason, Rule};
 
 fn invalid(rule: impl Into<String>, message: &str) -> Rule {
-    Rule::new(rule)
-        .message(message)
-        .reason(Reason::FieldValueInvalid)
+    Rule::new(rule).message(message).reason(Reason::FieldValueInvalid)
 }
 
 fn forbidden(rule: impl Into<String>, message: &str) -> Rule {
-    Rule::new(rule)
-        .message(message)
-        .reason(Reason::FieldValueForbidden)
+    Rule::new(rule).message(message).reason(Reason::FieldValueForbidden)
 }
 
 fn required(rule: impl Into<String>, message: &str) -> Rule {
-    Rule::new(rule)
-        .message(message)
-        .reason(Reason::FieldValueRequired)
+    Rule::new(rule).message(message).reason(Reason::FieldValueRequired)
 }
 
 // --- spec
@@ -55,10 +49,7 @@ pub(crate) fn no_turns_after_cancel() -> Rule {
 
 /// Without `minItems`, so that this sentence speaks and not the server's.
 pub(crate) fn turns_not_empty() -> Rule {
-    required(
-        "self.size() > 0",
-        "turns must hold at least one: write turns: [{prompt: \"what the agent is to do\"}]",
-    )
+    required("self.size() > 0", "turns must hold at least one: write turns: [{prompt: \"what the agent is to do\"}]")
 }
 
 /// The list got shorter: nearly always a writer that has not seen what another one added.
@@ -85,28 +76,24 @@ pub(crate) fn prompts_in_sum() -> Rule {
     )
 }
 
-/// Ids are what makes adding a turn idempotent.
+/// Ids are what makes adding a turn idempotent. Forbidden, since the server leaves the sentence out with the reason "duplicate".
 pub(crate) fn turn_ids_unique() -> Rule {
-    Rule::new("self.all(t, !has(t.id) || self.exists_one(u, has(u.id) && u.id == t.id))")
-        .message("turns have an id twice: give each turn an id of its own, or leave id out")
-        .reason(Reason::FieldValueDuplicate)
+    forbidden(
+        "self.all(t, !has(t.id) || self.exists_one(u, has(u.id) && u.id == t.id))",
+        "turns have an id twice: give each turn an id of its own, or leave id out",
+    )
 }
 
 /// `trim` takes all Unicode white space.
 pub(crate) fn prompt_not_blank() -> Rule {
-    required(
-        "self.trim() != ''",
-        "prompt is blank: write what the agent is to do",
-    )
+    required("self.trim() != ''", "prompt is blank: write what the agent is to do")
 }
 
 /// PostgreSQL and every C string end there.
 pub(crate) fn no_nul(field: &str) -> Rule {
     invalid(
         "!self.contains('\\u0000')",
-        &format!(
-            "{field} has the character U+0000, which cannot be stored or passed on: take it out"
-        ),
+        &format!("{field} has the character U+0000, which cannot be stored or passed on: take it out"),
     )
 }
 
@@ -135,9 +122,7 @@ pub(crate) fn duration_day(field: &str) -> Rule {
     duration(
         "1s",
         "24h",
-        &format!(
-            "{field} must be hours, minutes and seconds from 1s to 24h, such as 90s, 15m or 1h30m"
-        ),
+        &format!("{field} must be hours, minutes and seconds from 1s to 24h, such as 90s, 15m or 1h30m"),
     )
 }
 
@@ -146,9 +131,7 @@ pub(crate) fn duration_day_or_zero(field: &str) -> Rule {
     duration(
         "0s",
         "24h",
-        &format!(
-            "{field} must be hours, minutes and seconds from 0s to 24h, such as 0s (do not wait), 90s or 1h30m"
-        ),
+        &format!("{field} must be hours, minutes and seconds from 0s to 24h, such as 0s (do not wait), 90s or 1h30m"),
     )
 }
 
@@ -185,26 +168,17 @@ pub(crate) fn command(field: &str) -> Rule {
 
 /// In the schema already, not yet acted on.
 pub(crate) fn protocol_supported() -> Rule {
-    invalid(
-        "self != 'StreamJSON'",
-        "protocol StreamJSON is not supported yet: write ACP, or leave it out",
-    )
+    invalid("self != 'StreamJSON'", "protocol StreamJSON is not supported yet: write ACP, or leave it out")
 }
 
 /// The stored turns were written in it.
 pub(crate) fn protocol_immutable() -> Rule {
-    forbidden(
-        "self == oldSelf",
-        "protocol cannot be changed: keep it, or create another AgentSession",
-    )
+    forbidden("self == oldSelf", "protocol cannot be changed: keep it, or create another AgentSession")
 }
 
 /// In the schema already, not yet acted on.
 pub(crate) fn capture_supported() -> Rule {
-    invalid(
-        "self != 'Continuous'",
-        "capture Continuous is not supported yet: write Checkpoint, or leave it out",
-    )
+    invalid("self != 'Continuous'", "capture Continuous is not supported yet: write Checkpoint, or leave it out")
 }
 
 /// What Kubernetes takes, but for what would break our own containers.
@@ -251,10 +225,7 @@ pub(crate) fn claim_has_storage() -> Rule {
 
 /// Kubernetes refuses an empty list.
 pub(crate) fn access_modes() -> Rule {
-    required(
-        "self.size() > 0",
-        "accessModes must have at least one, such as [ReadWriteOnce]; or leave it out",
-    )
+    required("self.size() > 0", "accessModes must have at least one, such as [ReadWriteOnce]; or leave it out")
 }
 
 // --- podTemplate
@@ -299,7 +270,7 @@ pub(crate) fn mount_path_not_ours() -> Rule {
 pub(crate) fn sub_path() -> Rule {
     invalid(
         "!self.startsWith('/') && !self.matches('(^|/)[.][.](/|$)')",
-        "subPath must be a relative path inside the volume, without ..",
+        "must be a relative path inside the volume, such as config/agent.toml: without .. and without / in front",
     )
 }
 

@@ -37,40 +37,13 @@ use crate::{
     doc = "One conversation with a coding agent. The operator runs the agent in a Pod, turn by turn, and keeps the transcript: it outlives the Pod.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Turn", type_ = "integer", json_path = ".status.turn"),
-    printcolumn(
-        name = "Transcript",
-        type_ = "string",
-        json_path = ".status.transcript.verdict"
-    ),
+    printcolumn(name = "Transcript", type_ = "string", json_path = ".status.transcript.verdict"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
-    printcolumn(
-        name = "Parts",
-        type_ = "integer",
-        json_path = ".status.transcript.parts"
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Pod",
-        type_ = "string",
-        json_path = ".status.podName",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Mode",
-        type_ = "string",
-        json_path = ".spec.mode",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = ".status.message",
-        priority = 1
-    )
+    printcolumn(name = "Parts", type_ = "integer", json_path = ".status.transcript.parts"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Pod", type_ = "string", json_path = ".status.podName", priority = 1),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1)
 )]
 #[x_kube(validation = rules::no_turns_after_cancel())]
 #[serde(rename_all = "camelCase")]
@@ -264,10 +237,7 @@ impl TurnSpec {
     /// A turn without an id.
     #[must_use]
     pub fn new(prompt: impl Into<String>) -> Self {
-        Self {
-            prompt: prompt.into(),
-            id: None,
-        }
+        Self { prompt: prompt.into(), id: None }
     }
 }
 

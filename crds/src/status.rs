@@ -18,19 +18,11 @@ pub struct AgentSessionStatus {
     pub observed_generation: Option<i64>,
 
     /// A summary for people: Pending, Provisioning, Running, Harvesting, Idle, Completed, Failed, Canceled or Suspended.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
     /// Why the phase is what it is: of the latest turn's outcome, of its verdict, or what the session waits for.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "reason_schema")]
     pub reason: Option<Reason>,
 
@@ -105,10 +97,7 @@ impl Phase {
     /// Whether a turn is active.
     #[must_use]
     pub fn is_active(self) -> bool {
-        matches!(
-            self,
-            Self::Pending | Self::Provisioning | Self::Running | Self::Harvesting
-        )
+        matches!(self, Self::Pending | Self::Provisioning | Self::Running | Self::Harvesting)
     }
 
     /// The word in the object.
@@ -133,11 +122,7 @@ impl Phase {
 #[serde(rename_all = "camelCase")]
 pub struct TranscriptStatus {
     /// The worst verdict of the settled turns (Incomplete, then Truncated, then Complete); unset before the first.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "verdict_schema")]
     pub verdict: Option<Verdict>,
     /// Parts stored.
@@ -179,35 +164,19 @@ pub struct TurnStatus {
     /// Its number, from 1.
     pub turn: i32,
     /// How it ended: Succeeded, Failed, Canceled or Lost; unset while it is active.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "outcome_schema")]
     pub outcome: Option<Outcome>,
     /// Why it ended so.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "reason_schema")]
     pub reason: Option<Reason>,
     /// How much of its transcript is held: Complete, Truncated or Incomplete; unset while it is active.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "verdict_schema")]
     pub transcript: Option<Verdict>,
     /// What is missing of it, and why.
-    #[serde(
-        default,
-        deserialize_with = "lenient",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "reason_schema")]
     pub transcript_reason: Option<Reason>,
     /// For people.
@@ -274,10 +243,7 @@ mod tests {
             (turn.outcome, turn.transcript, turn.reason),
             (None, Some(Verdict::Complete), Some(Reason::OOMKilled))
         );
-        assert_eq!(
-            newer.transcript.map(|t| (t.verdict, t.parts)),
-            Some((None, 7))
-        );
+        assert_eq!(newer.transcript.map(|t| (t.verdict, t.parts)), Some((None, 7)));
     }
 
     #[test]

@@ -220,12 +220,9 @@ impl From<&Volume> for core::Volume {
             secret: volume.secret.as_ref().map(Into::into),
             empty_dir: volume.empty_dir.as_ref().map(Into::into),
             persistent_volume_claim: volume.persistent_volume_claim.as_ref().map(Into::into),
-            ephemeral: volume
-                .ephemeral
-                .as_ref()
-                .map(|ephemeral| core::EphemeralVolumeSource {
-                    volume_claim_template: Some((&ephemeral.volume_claim_template).into()),
-                }),
+            ephemeral: volume.ephemeral.as_ref().map(|ephemeral| core::EphemeralVolumeSource {
+                volume_claim_template: Some((&ephemeral.volume_claim_template).into()),
+            }),
             csi: volume.csi.as_ref().map(Into::into),
             image: volume.image.as_ref().map(|image| core::ImageVolumeSource {
                 reference: Some(image.reference.clone()),
@@ -272,10 +269,7 @@ impl From<&EmptyDirVolume> for core::EmptyDirVolumeSource {
 
 impl From<&ClaimVolume> for core::PersistentVolumeClaimVolumeSource {
     fn from(volume: &ClaimVolume) -> Self {
-        Self {
-            claim_name: volume.claim_name.clone(),
-            read_only: volume.read_only,
-        }
+        Self { claim_name: volume.claim_name.clone(), read_only: volume.read_only }
     }
 }
 
@@ -285,8 +279,7 @@ impl From<&CsiVolume> for core::CSIVolumeSource {
             driver: volume.driver.clone(),
             fs_type: volume.fs_type.clone(),
             read_only: volume.read_only,
-            volume_attributes: (!volume.volume_attributes.is_empty())
-                .then(|| volume.volume_attributes.clone()),
+            volume_attributes: (!volume.volume_attributes.is_empty()).then(|| volume.volume_attributes.clone()),
             node_publish_secret_ref: volume.node_publish_secret_ref.as_ref().map(Into::into),
         }
     }

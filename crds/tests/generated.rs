@@ -31,14 +31,7 @@ fn the_file_stays_under_its_bound() {
 #[test]
 fn the_first_line_says_that_it_is_generated() {
     let yaml = agentsession_crds::custom_resource_definition_yaml().unwrap();
-    assert!(
-        yaml.lines().next().unwrap().starts_with("# Generated from"),
-        "{:.80}",
-        yaml
-    );
+    assert!(yaml.lines().next().unwrap().starts_with("# Generated from"), "{:.80}", yaml);
     let parsed: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
-    assert_eq!(
-        parsed,
-        serde_json::to_value(agentsession_crds::custom_resource_definition()).unwrap()
-    );
+    assert_eq!(parsed, serde_json::to_value(agentsession_crds::custom_resource_definition()).unwrap());
 }

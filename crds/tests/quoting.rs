@@ -1,8 +1,5 @@
 //! What is written for kubectl is read back by a YAML 1.1 reader as it was: one test for each kind of text that it would take for something else.
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests; a failure is the test's"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests; a failure is the test's")]
 
 /// Whether a text stands quoted (or as a block) in the output, so that no reader can take it for anything else.
 fn quoted(text: &str) -> bool {
@@ -47,28 +44,15 @@ trap! {
 #[test]
 fn a_key_that_looks_like_a_boolean_is_quoted() {
     let yaml = agentsession_crds::yaml::to_string(&serde_json::json!({ "on": 1, "y": 2 })).unwrap();
-    assert!(
-        !yaml.contains("\non:") && !yaml.starts_with("on:"),
-        "{yaml}"
-    );
+    assert!(!yaml.contains("\non:") && !yaml.starts_with("on:"), "{yaml}");
     assert!(!yaml.contains("\ny:") && !yaml.starts_with("y:"), "{yaml}");
 }
 
 #[test]
 fn texts_of_many_lines_survive() {
-    for text in [
-        "a\nb",
-        "a\nb\n",
-        "a\n\n",
-        "\na",
-        "  a\n b",
-        "a\tb",
-        "a\u{85}b",
-        "a\u{2028}b",
-        "a\r\nb",
-        "\u{feff}a",
-        "😀",
-    ] {
+    for text in
+        ["a\nb", "a\nb\n", "a\n\n", "\na", "  a\n b", "a\tb", "a\u{85}b", "a\u{2028}b", "a\r\nb", "\u{feff}a", "😀"]
+    {
         assert!(survives(text), "{text:?}");
     }
 }
