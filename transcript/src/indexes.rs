@@ -43,6 +43,19 @@ impl IndexSet {
         }
     }
 
+    /// Adds all indexes of another set.
+    pub fn extend_from(&mut self, other: &Self) {
+        let mut runs: Vec<(u32, u32)> = self.runs.iter().chain(&other.runs).copied().collect();
+        runs.sort_unstable();
+        self.runs.clear();
+        for (start, end) in runs {
+            match self.runs.last_mut() {
+                Some((_, last_end)) if start <= *last_end => *last_end = end.max(*last_end),
+                _ => self.runs.push((start, end)),
+            }
+        }
+    }
+
     /// Whether the index is there.
     #[must_use]
     pub fn contains(&self, index: PartIndex) -> bool {

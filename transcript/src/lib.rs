@@ -12,6 +12,7 @@ pub mod merge;
 pub mod parse;
 pub mod peek;
 pub mod reason;
+pub mod replay;
 pub mod scan;
 pub mod status;
 pub mod verdict;

@@ -124,7 +124,7 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 }
 
 /// The offset after the string that begins at `at`.
-fn skip_string(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn skip_string(bytes: &[u8], at: usize) -> usize {
     let mut at = at + 1;
     while let Some(step) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         at += step;
@@ -137,7 +137,7 @@ fn skip_string(bytes: &[u8], at: usize) -> usize {
 }
 
 /// The offset after the value that begins at `at`. Keeps a count, not a stack, so nesting costs nothing.
-fn skip_value(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn skip_value(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         Some(b'"') => skip_string(bytes, at),
         Some(b'{' | b'[') => skip_nested(bytes, at),
