@@ -132,7 +132,7 @@ pub struct VolumeMount {
     /// Path in the volume to mount instead of its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
-    #[x_kube(validation = rules::sub_path())]
+    #[x_kube(validation = rules::sub_path("subPath"))]
     pub sub_path: Option<String>,
 }
 

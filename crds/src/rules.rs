@@ -267,10 +267,12 @@ pub(crate) fn mount_path_not_ours() -> Rule {
 }
 
 /// Relative and inside.
-pub(crate) fn sub_path() -> Rule {
+pub(crate) fn sub_path(field: &str) -> Rule {
     invalid(
         "!self.startsWith('/') && !self.matches('(^|/)[.][.](/|$)')",
-        "must be a relative path inside the volume, such as config/agent.toml: without .. and without / in front",
+        &format!(
+            "{field} must be a relative path inside the volume, such as config/agent.toml: without .. and without / in front"
+        ),
     )
 }
 

@@ -92,7 +92,7 @@ pub struct KeyToPath {
     pub key: String,
     /// Relative path of the file.
     #[schemars(length(min = 1, max = 1024))]
-    #[x_kube(validation = rules::sub_path())]
+    #[x_kube(validation = rules::sub_path("path"))]
     pub path: String,
     /// Mode of this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
