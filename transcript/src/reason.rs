@@ -114,6 +114,8 @@ words! {
         NameTaken = "NameTaken",
         /// A fresh attempt began with an empty workspace.
         WorkspaceEmpty = "WorkspaceEmpty",
+        /// A stored field is none that validation would let in today; its default is in force.
+        InvalidField = "InvalidField",
         /// Finalizers were taken off by `agentsession release`.
         Released = "Released",
     }

@@ -5,8 +5,16 @@
 //! [`Observed`], as durations; randomness too. That is what lets the simulated world run the whole life of a session in microseconds.
 
 pub mod decide;
+pub mod events;
+#[cfg(test)]
+mod fixtures;
 pub mod model;
+pub mod names;
+pub mod pod_spec;
 pub mod settled;
+pub mod status;
+mod text;
+pub mod view;
 
 pub use decide::decide;
 pub use model::{Decision, Observed, Step};
