@@ -9,6 +9,8 @@ pub mod early;
 pub mod inbox;
 pub mod log;
 pub mod map;
+#[cfg(test)]
+mod mapping_tests;
 pub mod oom;
 pub mod rpc;
 pub mod run;

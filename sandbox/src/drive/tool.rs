@@ -82,6 +82,9 @@ impl Tools {
         }
         let tool = self.get(id, fields, out);
         let new_input = tool.absorb(fields, update, out);
+        if status.is_none() && fields.get("status").is_some() {
+            out.unknown(update);
+        }
         tool.status = status.unwrap_or(tool.status);
         // Some agents announce a call with part of its input while it is pending; others announce it empty and send the
         // input in an update that says nothing of the status.
