@@ -96,6 +96,8 @@ words! {
         // --- conditions and events, beside the above
         /// A turn is active.
         TurnActive = "TurnActive",
+        /// A turn was settled, and neither its outcome nor its verdict needs an explanation.
+        TurnSettled = "TurnSettled",
         /// Every turn in spec is settled.
         AllTurnsSettled = "AllTurnsSettled",
         /// Every verdict is `Complete`.

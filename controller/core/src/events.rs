@@ -1,164 +1,128 @@
-//! What a user should see, once: the Events that go with completed steps and standing records.
+//! What a user should see, once: the Events that go with completed effects and standing records.
 //!
-//! The shell calls these after an effect and publishes what comes back. A one-turn session has two: its attempt and its end. Nothing is said of steps that
-//! are repeated or that somebody else has said: `settled` and `upgraded` are for the winner of the compare-and-set alone, `waiting` speaks
-//! only when the reason is another one than the status had.
+//! The shell calls these after an effect and publishes what comes back. A one-turn session has two: its attempt and its end. Nothing is said of steps
+//! that are repeated or that somebody else has said: [`turn_settled`] is for the winner of the compare-and-set alone, [`refused`] and [`waiting`]
+//! speak only when it is news.
 
 use crds::{AgentSession, AgentSessionStatus};
-use transcript::{Attempt, Outcome, Reason, Turn, Verdict};
+use transcript::{Attempt, Outcome, Reason, Verdict};
 
 use crate::{
-    model::{Settle, Step},
+    model::{PodRefusal, RefusalKind, TurnView},
     text::cut,
 };
 
 /// Bound of a note, in bytes; the API server refuses more.
 pub const NOTE_BYTES: usize = 1024;
 
-/// `type` of an Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// As it should be.
-    Normal,
-    /// Somebody may want to act.
-    Warning,
-}
-
 /// An Event on an AgentSession, without what the shell adds (time, reporter, the object).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Its type.
-    pub kind: Kind,
-    /// Why: a [`Reason`], an [`Outcome`] or a [`Verdict`] as its word.
-    pub reason: &'static str,
+pub struct EventPlan {
+    /// Whether somebody may want to act: `type` Warning instead of Normal.
+    pub warning: bool,
+    /// Why.
+    pub reason: Reason,
     /// What was done, as one CamelCase word.
     pub action: &'static str,
     /// For people, at most [`NOTE_BYTES`].
     pub note: String,
 }
 
-fn note(kind: Kind, reason: &'static str, action: &'static str, text: &str) -> Note {
-    Note { kind, reason, action, note: cut(text, NOTE_BYTES).into_owned() }
+fn plan(warning: bool, reason: Reason, action: &'static str, note: &str) -> EventPlan {
+    EventPlan { warning, reason, action, note: cut(note, NOTE_BYTES).into_owned() }
 }
 
-/// What a step says by having been carried out. `pod` is the name of the Pod that a [`Step::CreatePod`] made.
+/// The Pod of an attempt was made.
 #[must_use]
-pub fn after_step(step: &Step, pod: Option<&str>) -> Vec<Note> {
-    match step {
-        Step::CreatePod { attempt, fresh_workspace, nonce: _ } => attempt_started(*attempt, *fresh_workspace, pod),
-        Step::RecordLostTurns(turns) => {
-            turns.first().map(|_| lost_turns(turns.iter().map(|(turn, _)| *turn))).into_iter().collect()
-        }
-        Step::ReleaseRecorder { proof, .. }
-        | Step::DeletePod { proof, .. }
-        | Step::ReleasePod { proof, .. }
-        | Step::ReleaseSession { proof } => proof.abandonment().map(abandoned).into_iter().collect(),
-        // A settle speaks by its standing record, the rest is machinery.
-        Step::Wait
-        | Step::AcceptTurns(_)
-        | Step::AddFinalizer
-        | Step::OpenAttempt { .. }
-        | Step::StartTurn { .. }
-        | Step::Deliver { .. }
-        | Step::CancelTurn { .. }
-        | Step::BeginHarvest { .. }
-        | Step::Harvest { .. }
-        | Step::Settle(_)
-        | Step::Reclaim { .. }
-        | Step::DeleteSession => Vec::new(),
-    }
+pub fn attempt_started(attempt: Attempt, pod: &str) -> EventPlan {
+    plan(false, Reason::AttemptStarted, "CreatePod", &format!("attempt {attempt}: created Pod {pod}"))
 }
 
-fn attempt_started(attempt: Attempt, fresh_workspace: bool, pod: Option<&str>) -> Vec<Note> {
-    let name = pod.unwrap_or("the agent Pod");
-    let started =
-        note(Kind::Normal, Reason::AttemptStarted.as_str(), "CreatePod", &format!("attempt {attempt}: created {name}"));
-    let empty = fresh_workspace.then(|| {
-        note(
-            Kind::Warning,
-            Reason::WorkspaceEmpty.as_str(),
-            "CreatePod",
-            &format!(
-                "attempt {attempt} begins with an empty workspace: files of earlier attempts went with their Pod \
-                 (spec.workspace.volumeClaimTemplate would keep them)"
-            ),
-        )
-    });
-    std::iter::once(started).chain(empty).collect()
-}
-
-fn lost_turns(turns: impl Iterator<Item = Turn>) -> Note {
-    let turns: Vec<String> = turns.map(|turn| turn.to_string()).collect();
-    let text = format!(
-        "the store no longer knows turn {}, accepted earlier: recorded as Lost, and not run again",
-        turns.join(", ")
+/// A fresh attempt of a session without a claim: what earlier attempts left in the workspace went with their Pods.
+#[must_use]
+pub fn workspace_empty(attempt: Attempt) -> EventPlan {
+    let note = format!(
+        "attempt {attempt} begins with an empty workspace, since files of earlier attempts went with their Pods; \
+         spec.workspace.volumeClaimTemplate keeps them"
     );
-    note(Kind::Warning, Reason::StoreLost.as_str(), "RecordLostTurns", &text)
+    plan(true, Reason::WorkspaceEmpty, "CreatePod", &note)
+}
+
+/// The API server did not make the Pod; `None` for what the session's end says by itself.
+#[must_use]
+pub fn refused(refusal: &PodRefusal) -> Option<EventPlan> {
+    let reason = match refusal.kind {
+        RefusalKind::Quota => Reason::QuotaExceeded,
+        RefusalKind::NameTaken => Reason::NameTaken,
+        RefusalKind::Fatal => Reason::PodRefused,
+        RefusalKind::NamespaceTerminating => return None,
+    };
+    Some(plan(true, reason, "CreatePod", &refusal.message))
+}
+
+/// Turns that the object says were accepted once and the store does not know.
+#[must_use]
+pub fn store_lost(turns: usize) -> EventPlan {
+    let (noun, verb) = if turns == 1 { ("turn", "is") } else { ("turns", "are") };
+    let note =
+        format!("the store no longer knows {turns} {noun} that it once had: recorded as Lost, {verb} not run again");
+    plan(true, Reason::StoreLost, "RecordLostTurns", &note)
+}
+
+/// The record of a turn that stands, said by the one who wrote it (also when it was raised to `Complete` later).
+#[must_use]
+pub fn turn_settled(turn: &TurnView) -> EventPlan {
+    let outcome = turn.outcome.unwrap_or(Outcome::Lost);
+    let verdict = turn.verdict.unwrap_or(Verdict::Incomplete);
+    let reason = turn.reason.or(turn.verdict_reason).unwrap_or(Reason::TurnSettled);
+    let mut note = format!("turn {} {outcome}", turn.turn);
+    if let Some(reason) = turn.reason {
+        note.push_str(&format!(" ({reason})"));
+    }
+    note.push_str(&format!(", transcript {verdict}"));
+    if let Some(reason) = turn.verdict_reason {
+        note.push_str(&format!(" ({reason})"));
+    }
+    note.push_str(&format!(", {} parts", turn.parts));
+    if let Some(message) = &turn.message {
+        note.push_str(": ");
+        note.push_str(message);
+    }
+    // A cancel that lost nothing is what somebody asked for.
+    let fine = matches!(outcome, Outcome::Succeeded | Outcome::Canceled) && verdict == Verdict::Complete;
+    plan(!fine, reason, "Settle", &note)
 }
 
 /// Records that could not be written before the Pod or the object had to go.
 #[must_use]
-pub fn abandoned(reason: Reason) -> Note {
-    note(
-        Kind::Warning,
-        reason.as_str(),
-        "Abandon",
-        "the deadline passed while the store was out of reach: what had not been stored of the active turn is lost; \
-         the store will say so too once it is back",
-    )
+pub fn abandoned(reason: Reason) -> EventPlan {
+    let note = "the deadline passed while the store was out of reach: what had not been stored of the active turn is lost, \
+                and the store will say so too once it is back";
+    plan(true, reason, "Abandon", note)
 }
 
-/// The final record of a turn, said by the one who wrote it. `parts` is what is stored of the turn.
+/// What the session waits for, unless its status says so already. The ordinary start of a Pod and a wish of the user are no news.
 #[must_use]
-pub fn settled(record: &Settle, parts: u32) -> Note {
-    let good = record.outcome == Outcome::Succeeded && record.verdict == Verdict::Complete;
-    let reason = match (record.reason, record.verdict_reason) {
-        (Some(reason), _) => reason.as_str(),
-        (None, Some(reason)) if record.outcome == Outcome::Succeeded => reason.as_str(),
-        (None, _) => record.outcome.as_str(),
-    };
-    let mut text = format!("turn {} {}, transcript {}", record.turn, record.outcome, record.verdict);
-    if let Some(missing) = record.verdict_reason {
-        text.push_str(&format!(" ({missing})"));
-    }
-    text.push_str(&format!(", {parts} parts"));
-    if let Some(message) = &record.message {
-        text.push_str(": ");
-        text.push_str(message);
-    }
-    let asked_for = record.outcome == Outcome::Canceled && record.verdict == Verdict::Complete;
-    note(if good || asked_for { Kind::Normal } else { Kind::Warning }, reason, "Settle", &text)
-}
-
-/// A later harvest brought the proof.
-#[must_use]
-pub fn upgraded(turn: Turn, parts: u32) -> Note {
-    let text = format!("the transcript of turn {turn} is Complete after all, {parts} parts");
-    note(Kind::Normal, Verdict::Complete.as_str(), "Settle", &text)
-}
-
-/// What the session waits for, when the status does not say so yet. The ordinary start of a Pod and a wish of the user are no news.
-#[must_use]
-pub fn waiting(previous: Option<&AgentSessionStatus>, waiting: Option<&(Reason, String)>) -> Option<Note> {
+pub fn waiting(previous: Option<&AgentSessionStatus>, waiting: Option<&(Reason, String)>) -> Option<EventPlan> {
     let (reason, message) = waiting?;
     let known = previous.and_then(|status| status.reason) == Some(*reason);
     let ordinary = matches!(reason, Reason::PodStarting | Reason::Suspended);
-    (!known && !ordinary).then(|| note(Kind::Warning, reason.as_str(), "Wait", message))
+    (!known && !ordinary).then(|| plan(true, *reason, "Wait", message))
 }
 
 /// Both finalizers are off because `agentsession release` asked for it.
 #[must_use]
-pub fn released() -> Note {
-    let text = "let go by `agentsession release`: no finalizer of ours is left, and no Pod will be made while the annotation stands";
-    note(Kind::Normal, Reason::Released.as_str(), "Release", text)
+pub fn released() -> EventPlan {
+    let note = "let go by `agentsession release`: no finalizer of ours is left, and no Pod is made while its annotation stands";
+    plan(false, Reason::Released, "Release", note)
 }
 
 /// Fields that validation would not let in today, if the object has any: their defaults are in force.
 #[must_use]
-pub fn invalid_fields(session: &AgentSession) -> Option<Note> {
+pub fn invalid_fields(session: &AgentSession) -> Option<EventPlan> {
     let fields = session.spec.invalid_fields();
-    let text: Vec<String> = fields.iter().map(|invalid| format!("{invalid}: {}", invalid.source)).collect();
-    (!text.is_empty()).then(|| note(Kind::Warning, Reason::InvalidField.as_str(), "Read", &text.join("; ")))
+    let texts: Vec<String> = fields.iter().map(|invalid| format!("{invalid}: {}", invalid.source)).collect();
+    (!texts.is_empty()).then(|| plan(true, Reason::InvalidField, "Read", &texts.join("; ")))
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(pod_name("fix.login", &uid(), Attempt(1)), "agentsession-fix-login-7f3c9a52-1");
         assert_eq!(
             pod_name(&"long-".repeat(20), &uid(), Attempt(12)),
-            "agentsession-long-long-long-long-long-long-long-lo-7f3c9a52-12"
+            "agentsession-long-long-long-long-long-long-long-lon-7f3c9a52-12"
         );
     }
 

@@ -16,7 +16,7 @@ mod differ;
 mod phase;
 mod records;
 
-use crds::{AgentSessionStatus, Phase, names};
+use crds::{AgentSession, AgentSessionStatus, Phase, names};
 use jiff::Timestamp;
 use transcript::{Reason, Turn, TurnState};
 
@@ -88,37 +88,22 @@ pub struct Projection<'a> {
     pub now: Timestamp,
 }
 
-/// The status that the object should have. Compare with [`differs`] before writing it.
+/// The status that the object should have after a decision. Compare with [`differs`] before writing it.
 #[must_use]
-pub fn project(from: &Projection<'_>) -> AgentSessionStatus {
-    let status = match from.ledger {
-        None => from.without_ledger(),
-        Some(_) if from.facts.brief && from.facts.waiting.is_none() => from.previous.cloned().unwrap_or_default(),
-        Some(ledger) => from.with_ledger(ledger),
-    };
-    bounds::fit(status)
-}
-
-/// [`project`] for what a reconcile has at hand.
-#[must_use]
-pub fn project_observed(
-    previous: Option<&AgentSessionStatus>,
-    generation: i64,
-    observed: &Observed,
-    decision: &Decision,
-    now: Timestamp,
-) -> AgentSessionStatus {
+pub fn project(session: &AgentSession, observed: &Observed, decision: &Decision, now: Timestamp) -> AgentSessionStatus {
     let facts = Facts::new(observed, decision);
     let ledger = observed.ledger.as_ref().ok();
-    project(&Projection {
+    let previous = session.status.as_ref();
+    let projection = Projection {
         previous,
         session: &observed.session,
-        generation,
+        generation: session.metadata.generation.unwrap_or(0),
         ledger,
         pod: current_pod(ledger, &observed.pods, previous),
         facts: &facts,
         now,
-    })
+    };
+    projection.status()
 }
 
 /// The Pod that the status speaks of: the one with the active turn, else ours of the latest attempt. Without a ledger, the one that it named before.
@@ -139,6 +124,16 @@ fn current_pod<'a>(
 }
 
 impl Projection<'_> {
+    /// The status, within its bounds.
+    #[must_use]
+    pub fn status(&self) -> AgentSessionStatus {
+        bounds::fit(match self.ledger {
+            None => self.without_ledger(),
+            Some(_) if self.facts.brief && self.facts.waiting.is_none() => self.previous.cloned().unwrap_or_default(),
+            Some(ledger) => self.with_ledger(ledger),
+        })
+    }
+
     fn with_ledger(&self, ledger: &LedgerView) -> AgentSessionStatus {
         let fresh = self.build(ledger, records::counters(ledger), records::turns(ledger));
         let Some(previous) = self.previous.filter(|_| in_pod(ledger).is_some()) else { return fresh };

@@ -9,6 +9,7 @@ mod refusal;
 mod session;
 mod start_error;
 
+pub use disruption::with_node;
 pub use pod::pod_view;
 pub use refusal::refusal;
 pub use session::session_view;

@@ -4,26 +4,29 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use transcript::Reason;
 
 use super::WORDS_BYTES;
-use crate::text::{cut, words};
+use crate::{
+    model::PodView,
+    text::{cut, words},
+};
 
 /// The condition that every part of Kubernetes sets on a Pod before it ends it for reasons of its own.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// Its reason for a Pod that does not tolerate a taint of its node.
+const TAINT: &str = "DeletionByTaintManager";
 
 /// The reason with the cluster's words; `None` for a Pod that nobody disturbs and for one that somebody simply deleted.
-pub(super) fn disruption(pod: &Pod, node_ready: Option<bool>) -> Option<(Reason, String)> {
+pub(super) fn disruption(pod: &Pod) -> Option<(Reason, String)> {
     let status = pod.status.as_ref()?;
-    let (reason, text) = by_condition(status, node_ready).or_else(|| by_status(status))?;
+    let (reason, text) = by_condition(status).or_else(|| by_status(status))?;
     Some((reason, cut(&text, WORDS_BYTES).into_owned()))
 }
 
-fn by_condition(status: &PodStatus, node_ready: Option<bool>) -> Option<(Reason, String)> {
+fn by_condition(status: &PodStatus) -> Option<(Reason, String)> {
     let condition = status.conditions.as_ref()?.iter().find(|c| c.type_ == DISRUPTION_TARGET && c.status == "True")?;
     let reason = match condition.reason.as_deref().unwrap_or_default() {
-        // A taint is put on silent nodes by the node controller, and on any other by people.
-        "DeletionByTaintManager" if node_ready == Some(false) => Reason::NodeLost,
         // The collector ends Pods of nodes that are gone or out of service.
         "DeletionByPodGC" => Reason::NodeLost,
-        // EvictionByEvictionAPI, PreemptionByScheduler, TerminationByKubelet, and what newer versions may add.
+        // EvictionByEvictionAPI, PreemptionByScheduler, TerminationByKubelet, DeletionByTaintManager, and what newer versions may add.
         _ => Reason::Evicted,
     };
     Some((reason, words([condition.reason.as_deref(), condition.message.as_deref()])))
@@ -42,4 +45,16 @@ fn by_status(status: &PodStatus) -> Option<(Reason, String)> {
         _ => return None,
     };
     Some((reason, words([Some(word), status.message.as_deref()])))
+}
+
+/// Adds what is known of the Pod's node. A taint is put on silent nodes by the node controller and on any other by people: only the node tells which.
+#[must_use]
+pub fn with_node(mut view: PodView, ready: Option<bool>) -> PodView {
+    view.node_ready = ready;
+    if let Some((reason, words)) = &mut view.disruption
+        && words.starts_with(TAINT)
+    {
+        *reason = if ready == Some(false) { Reason::NodeLost } else { Reason::Evicted };
+    }
+    view
 }

@@ -6,7 +6,11 @@ use crds::names;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use transcript::{Attempt, PodUid, SessionUid, merge::ContainerEnd};
 
-use super::{WORDS_BYTES, disruption::disruption, start_error::start_error};
+use super::{
+    WORDS_BYTES,
+    disruption::{disruption, with_node},
+    start_error::start_error,
+};
 use crate::{
     model::{ContainerState, PodPhase, PodView},
     names::attempt_of,
@@ -23,10 +27,10 @@ pub fn pod_view(pod: &Pod, session: &SessionUid, node_ready: Option<bool>) -> Po
         |key: &str| metadata.annotations.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default();
     let agent = container_state(pod, names::CONTAINER_AGENT);
     let recorder = container_state(pod, names::CONTAINER_RECORDER);
-    let disruption = disruption(pod, node_ready);
+    let disruption = disruption(pod);
     let going = metadata.deletion_timestamp.is_some() || disruption.is_some();
     let start_error = if going { None } else { start_error(pod, &agent, &recorder) };
-    PodView {
+    let view = PodView {
         attempt: attempt(pod, &name, session),
         uid: PodUid(metadata.uid.clone().unwrap_or_default()),
         nonce: annotation(names::ANNOTATION_NONCE),
@@ -44,9 +48,10 @@ pub fn pod_view(pod: &Pod, session: &SessionUid, node_ready: Option<bool>) -> Po
         recorder,
         disruption,
         start_error,
-        node_ready,
+        node_ready: None,
         name,
-    }
+    };
+    with_node(view, node_ready)
 }
 
 /// The name cannot be changed, the label can: it only speaks for a Pod whose name says nothing.
