@@ -12,9 +12,26 @@ use transcript::{
     Attempt, IndexSet, Outcome, PartIndex, PodUid, Reason, Seq, SessionUid, Turn, TurnState, Verdict, status::Usage,
 };
 
+mod backend;
+mod classify;
 mod error;
+mod lease;
+mod migrations;
+mod open;
+mod ops;
+mod options;
+mod pages;
+mod plan;
+mod postgres;
+mod row;
+mod sqlite;
+mod statements;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use error::{Category, StoreError};
+pub use open::{connect, migrate};
+pub use options::{Options, Role, Roles};
 
 /// Result of a store call.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -274,6 +291,15 @@ pub trait TranscriptStore: Send + Sync + std::fmt::Debug {
     /// Whether the store answers and takes writes.
     async fn ping(&self) -> Result<()>;
 
+    /// Whether schema and rights are what `role` needs; asked at start. A store without roles has nothing to say.
+    ///
+    /// # Errors
+    /// [`StoreError::Unusable`] names what is missing and the way out; [`StoreError::Unavailable`] says that nobody could be asked.
+    async fn check(&self, role: Role) -> Result<()> {
+        let _ = role;
+        Ok(())
+    }
+
     /// Makes the session's row unless it is there.
     async fn ensure_session(&self, session: &NewSession) -> Result<()>;
 
@@ -312,13 +338,16 @@ pub trait TranscriptStore: Send + Sync + std::fmt::Debug {
     async fn append(&self, writer: &Writer, parts: &[NewPart<'_>]) -> Result<Appended>;
 
     /// Which parts of a turn are there.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionUnknown`].
     async fn progress(&self, session: &SessionUid, turn: Turn) -> Result<Progress>;
 
     /// The compare-and-set: writes the record where the turn is active and attempt and Pod match (none matches none), or where a later
     /// harvest of the same attempt raises a settled `Incomplete` or `Truncated` to `Complete`. Returns what stands.
     async fn settle(&self, settlement: &Settlement) -> Result<Standing>;
 
-    /// Notes that the AgentSession is gone. Keeps the first time.
+    /// Notes that the AgentSession is gone. Keeps the first time. Fine for a session that the store does not know.
     async fn mark_deleted(&self, session: &SessionUid) -> Result<()>;
 
     /// Deletes a session with all that it has. `false` when it was not there.
@@ -327,19 +356,20 @@ pub trait TranscriptStore: Send + Sync + std::fmt::Debug {
     /// Sessions that have an active turn, for the sweep.
     async fn sessions_with_active_turns(&self) -> Result<Vec<SessionRecord>>;
 
-    /// The session of that name: the one with this UID, else the newest.
-    async fn find_session(&self, namespace: &str, name: &str, uid: Option<&SessionUid>) -> Result<Option<SessionRecord>>;
+    /// The session of that name: with a UID that one or none, without it the newest.
+    async fn find_session(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&SessionUid>,
+    ) -> Result<Option<SessionRecord>>;
 
     /// Sessions of a namespace, newest first.
     async fn list_sessions(&self, namespace: &str, limit: u32) -> Result<Vec<SessionRecord>>;
 
     /// Parts in identity order after an identity.
-    async fn parts(
-        &self,
-        session: &SessionUid,
-        after: Option<(Turn, PartIndex)>,
-        limit: PageLimit,
-    ) -> Result<PartPage>;
+    async fn parts(&self, session: &SessionUid, after: Option<(Turn, PartIndex)>, limit: PageLimit)
+    -> Result<PartPage>;
 
     /// Parts in insertion order after a seq.
     async fn rows(&self, session: &SessionUid, after: Seq, limit: PageLimit) -> Result<PartPage>;

@@ -1,0 +1,169 @@
+//! A transaction of SQLite.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use async_trait::async_trait;
+use futures::TryStreamExt;
+use jiff::Timestamp;
+use sqlx::{
+    AssertSqlSafe, Sqlite, SqliteConnection,
+    query::Query,
+    sqlite::{SqliteArguments, SqliteRow},
+};
+use transcript::{SessionUid, Turn};
+
+use crate::{
+    PartPage, Result, TurnRecord,
+    classify::failed,
+    ops::{Arg, Place, Present, Tx},
+    pages::{After, ReadPage, stored_part},
+    plan::{Entry, clean, size},
+    row::{self, Moment, SessionRow, column, narrow},
+    statements::{SQLITE, Statements},
+};
+
+/// Rows of one insert statement: past about a hundred the gain is gone (measured).
+const ROWS: usize = 100;
+
+/// The statement for each power of two up to [`ROWS`], and for `ROWS` itself at the end: few texts, so that each stays prepared.
+static INSERTS: LazyLock<Vec<(usize, String)>> = LazyLock::new(|| {
+    let sizes = (0..).map(|power| 1 << power).take_while(|&rows| rows < ROWS).chain([ROWS]);
+    sizes.map(|rows| (rows, insert_statement(rows))).collect()
+});
+
+fn insert_statement(rows: usize) -> String {
+    let mut sql =
+        "insert into agent_session_parts (session_uid, turn, created_at, part_index, seq, digest, part) values "
+            .to_owned();
+    for row in 0..rows {
+        let first = 4 + row * 4;
+        let comma = if row == 0 { "" } else { ", " };
+        // Writing to a String cannot fail.
+        let _ = write!(sql, "{comma}($1, $2, $3, ${first}, ${}, ${}, ${})", first + 1, first + 2, first + 3);
+    }
+    sql
+}
+
+const PRESENT: &str = "select part_index, digest from agent_session_parts where session_uid = $1 and turn = $2 and part_index between $3 and $4";
+
+const PAGE_BY_IDENTITY: &str = "select seq, turn, part_index, part, created_at from agent_session_parts \
+     where session_uid = $1 and (turn, part_index) > ($2, $3) order by turn, part_index limit $4";
+
+const PAGE_BY_SEQ: &str = "select seq, turn, part_index, part, created_at from agent_session_parts \
+     where session_uid = $1 and seq > $2 and $3 = 0 order by seq limit $4";
+
+/// An open transaction. Whoever opened it commits it.
+pub(super) struct SqliteTx<'c> {
+    pub connection: &'c mut SqliteConnection,
+    pub operation: &'static str,
+}
+
+impl SqliteTx<'_> {
+    async fn rows(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<SqliteRow>> {
+        let rows = bind(sql, args).fetch_all(&mut *self.connection).await;
+        rows.map_err(|error| failed(self.operation, &error))
+    }
+}
+
+fn bind<'q>(sql: &'static str, args: &[Arg<'_>]) -> Query<'q, Sqlite, SqliteArguments> {
+    args.iter().fold(sqlx::query(sql), |query, arg| match *arg {
+        Arg::Int(value) => query.bind(value),
+        Arg::OptInt(value) => query.bind(value),
+        Arg::Text(text) => query.bind(clean(text).into_owned()),
+        Arg::OptText(text) => query.bind(text.map(|text| clean(text).into_owned())),
+    })
+}
+
+#[async_trait]
+impl Tx for SqliteTx<'_> {
+    fn statements(&self) -> &'static Statements {
+        &SQLITE
+    }
+
+    async fn now(&mut self) -> Result<Timestamp> {
+        let row = sqlx::query(SQLITE.now).fetch_one(&mut *self.connection).await;
+        let row = row.map_err(|error| failed(self.operation, &error))?;
+        Ok(column::<Moment, _>(&row, "now")?.0)
+    }
+
+    async fn execute(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<u64> {
+        let done = bind(sql, args).execute(&mut *self.connection).await;
+        Ok(done.map_err(|error| failed(self.operation, &error))?.rows_affected())
+    }
+
+    async fn sessions(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<SessionRow>> {
+        self.rows(sql, args).await?.iter().map(row::session).collect()
+    }
+
+    async fn turns(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<TurnRecord>> {
+        self.rows(sql, args).await?.iter().map(row::turn).collect()
+    }
+
+    async fn runs(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<(u32, u32)>> {
+        let run =
+            |row: &SqliteRow| Ok((narrow(column(row, "first")?, "first")?, narrow(column(row, "last")?, "last")?));
+        self.rows(sql, args).await?.iter().map(run).collect()
+    }
+
+    async fn present(&mut self, session: &SessionUid, turn: Turn, first: u32, last: u32) -> Result<Present> {
+        let now_micros = self.now().await?.as_microsecond();
+        let args = [
+            Arg::Text(session.as_str()),
+            Arg::Int(i64::from(turn.0)),
+            Arg::Int(i64::from(first)),
+            Arg::Int(i64::from(last)),
+        ];
+        let mut rows = bind(PRESENT, &args).fetch(&mut *self.connection);
+        let mut parts = Vec::new();
+        while let Some(row) = rows.try_next().await.map_err(|error| failed(self.operation, &error))? {
+            parts.push((narrow(column(&row, "part_index")?, "part_index")?, column(&row, "digest")?));
+        }
+        Ok(Present { parts, now_micros })
+    }
+
+    async fn page(&mut self, page: &ReadPage) -> Result<PartPage> {
+        let sql = match page.after {
+            After::Identity(_) => PAGE_BY_IDENTITY,
+            After::Seq(_) => PAGE_BY_SEQ,
+        };
+        let (first, second) = page.after.cursor();
+        let args = [Arg::Text(page.session.as_str()), Arg::Int(first), Arg::Int(second), Arg::Int(page.rows_wanted())];
+        let mut rows = bind(sql, &args).fetch(&mut *self.connection);
+        let mut found = PartPage::default();
+        let mut bytes = 0;
+        // Rows are read as they come, so what does not fit the page is hardly read at all.
+        while let Some(row) = rows.try_next().await.map_err(|error| failed(self.operation, &error))? {
+            let part = stored_part(&row)?;
+            bytes += size(&part.part);
+            let full = i64::try_from(found.parts.len()).unwrap_or(i64::MAX) + 1 >= page.rows_wanted()
+                || bytes > page.limit.bytes;
+            if full && !found.parts.is_empty() {
+                found.has_more = true;
+                break;
+            }
+            found.parts.push(part);
+        }
+        Ok(found)
+    }
+
+    async fn insert(&mut self, at: Place<'_>, fresh: &[&Entry<'_>]) -> Result<()> {
+        let mut seq = at.first_seq;
+        let mut rest = fresh;
+        for (rows, sql) in INSERTS.iter().rev() {
+            while rest.len() >= *rows {
+                let (chunk, after) = rest.split_at(*rows);
+                let start = sqlx::query(AssertSqlSafe(sql.as_str()))
+                    .bind(at.session.as_str())
+                    .bind(i64::from(at.turn.0))
+                    .bind(at.now_micros);
+                let query = chunk.iter().zip(seq..).fold(start, |query, (entry, seq)| {
+                    query.bind(i64::from(entry.index)).bind(seq).bind(entry.digest).bind(entry.text.as_ref())
+                });
+                query.execute(&mut *self.connection).await.map_err(|error| failed(self.operation, &error))?;
+                seq += i64::try_from(*rows).unwrap_or(i64::MAX);
+                rest = after;
+            }
+        }
+        Ok(())
+    }
+}
