@@ -1,0 +1,70 @@
+# How to build, test and show everything. `make` alone lists the commands.
+
+# Built files stay outside the checkout, so that a copy of it is small and a fresh one builds fast.
+export CARGO_TARGET_DIR ?= /var/tmp/agentsession-target
+CLUSTER_DIR ?= /var/tmp/agentsession-cluster
+# Crates that need neither a cluster nor a database.
+UNIT = --workspace --exclude agentsession-e2e --exclude agentsession-store
+
+.DEFAULT_GOAL = help
+.PHONY: help deps build fmt fmt-check lint crds crds-check test test-unit test-store test-world e2e demo bench \
+	cluster-up cluster-down images release
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: ## install the Debian packages that are missing (root)
+	e2e/deps
+
+build: ## build the operator, the sandbox program and the plugin for work on this machine
+	cargo build --locked
+
+release: ## build the release programs, the sandbox program static
+	cargo build --locked --release -p agentsession
+	e2e/sandbox-build
+
+fmt: ## format the sources
+	cargo fmt --all
+
+fmt-check: ## fail when a source is not formatted
+	cargo fmt --all --check
+
+lint: ## clippy without warnings, and the borders between the crates
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	e2e/borders
+
+crds: ## generate the CRD from its types
+	UPDATE=1 cargo test --locked -q -p agentsession-crds --test generated
+
+crds-check: ## fail when the committed CRD is not the generated one
+	cargo test --locked -q -p agentsession-crds --test generated
+
+test-unit: ## unit, property and shell tests: no cluster, no database
+	cargo test --locked $(UNIT)
+
+test-store: ## the store's conformance suite on SQLite and on a real Postgres
+	cargo test --locked -p agentsession-store
+
+test-world: ## the simulated world; WORLD_SEEDS=n for more of it, WORLD_SEED=n for one
+	cargo test --locked -p agentsession-controller-core --test world -- --nocapture
+
+e2e: ## end-to-end tests on the cluster (KUBECONFIG's, else our own); TEST=name for some
+	e2e/run $(TEST)
+
+test: fmt-check lint test-unit test-store e2e ## everything, from format to the cluster
+
+demo: ## install the chart, run a session, show its conversation
+	e2e/demo
+
+bench: ## measure the figures of docs/BENCHMARKS.md
+	e2e/bench
+
+cluster-up: ## bring up our own Kubernetes cluster (root; builds it the first time, about 15 minutes)
+	e2e/cluster/build helm
+	e2e/cluster/up
+
+cluster-down: ## take our own cluster down
+	e2e/cluster/down
+
+images: ## build the images without Docker and load them into our own cluster
+	e2e/images
