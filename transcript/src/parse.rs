@@ -158,6 +158,8 @@ pub fn parse_line(bytes: &[u8]) -> Parsed<'_> {
 
 fn parse_text(text: &str) -> Parsed<'_> {
     match serde_json::from_str::<Envelope<'_>>(text) {
+        // The decoder would read an array as the members in their order.
+        Ok(_) if !text.trim_start().starts_with('{') => Parsed::Defect(DefectKind::NotEnvelope),
         Ok(envelope) => parse_envelope(text, &envelope),
         Err(error) => Parsed::Defect(match error.classify() {
             Category::Data => DefectKind::NotEnvelope,

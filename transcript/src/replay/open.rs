@@ -28,8 +28,10 @@ struct Block {
 pub(super) struct Tool {
     pub(super) name: String,
     pub(super) dynamic: bool,
-    /// Whether the client has a buffer for input deltas of it.
+    /// Whether the agent began its input, so that deltas of it may come.
     pub(super) takes_deltas: bool,
+    /// Whether the client has a buffer for them.
+    pub(super) is_buffered: bool,
     /// Whether its input is still open.
     pub(super) is_streaming: bool,
     /// Whether the client knows of it.

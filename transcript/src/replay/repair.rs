@@ -240,29 +240,30 @@ impl Tool {
             name: name.to_owned(),
             dynamic: part.dynamic.unwrap_or(false),
             takes_deltas: is_streaming,
+            is_buffered: is_streaming && is_sent,
             is_streaming,
             is_sent,
         }
     }
 
-    /// Tells the client of a call that began before its cursor.
+    /// Tells the client what it missed of a call that began before its cursor.
     fn introduce(&mut self, part: &ToolPart<'_>, out: &mut Vec<u8>) {
-        if std::mem::replace(&mut self.is_sent, true) {
-            return;
-        }
+        let was_sent = std::mem::replace(&mut self.is_sent, true);
         let (tool_call_id, tool_name, dynamic) = (part.id, self.name.as_str(), self.dynamic);
         match part.phase {
-            ToolPhase::InputStart | ToolPhase::Input => {}
-            ToolPhase::InputDelta => {
+            ToolPhase::InputStart => self.is_buffered = true,
+            ToolPhase::InputDelta if !self.is_buffered => {
+                self.is_buffered = true;
                 Sse(out).made_up(&MadeUp::ToolInputStart { tool_call_id, tool_name, dynamic });
             }
-            ToolPhase::Output => Sse(out).made_up(&MadeUp::ToolInputAvailable {
+            ToolPhase::Output if !was_sent => Sse(out).made_up(&MadeUp::ToolInputAvailable {
                 tool_call_id,
                 tool_name,
                 dynamic,
                 input: (),
                 provider_metadata: Mark::NEW,
             }),
+            ToolPhase::InputDelta | ToolPhase::Input | ToolPhase::Output => {}
         }
     }
 
