@@ -63,6 +63,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- default (printf "%s-operator-key" (include "agentsession.fullname" .)) .Values.operatorKey.existingSecret -}}
 {{- end }}
 
+{{- /* "true" when the CRD is there and is not this release's: applied by hand, or another release's. It is left alone then, and the notes say so. */ -}}
+{{- define "agentsession.foreignCrd" -}}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "agentsessions.agentsession.dev" }}
+{{- if $crd }}
+{{- $annotations := default dict $crd.metadata.annotations }}
+{{- if not (and (eq (get $annotations "meta.helm.sh/release-name") .Release.Name) (eq (get $annotations "meta.helm.sh/release-namespace") .Release.Namespace)) }}true{{ end -}}
+{{- end }}
+{{- end }}
+
 {{- /* Of every container: what Pod Security "restricted" asks for, and a root that cannot be written. */ -}}
 {{- define "agentsession.containerSecurityContext" -}}
 allowPrivilegeEscalation: false
@@ -97,6 +106,9 @@ securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
   {{- else }}
   value: sqlite:///var/lib/agentsession/agentsession.db
   {{- end }}
+{{- if .root.Values.store.postgres.transactionPooler }}
+- {name: AGENTSESSION_STORE_TRANSACTION_POOLER, value: "true"}
+{{- end }}
 {{- end }}
 
 {{- define "agentsession.commonEnv" -}}
