@@ -63,9 +63,10 @@ pub fn refused(refusal: &PodRefusal) -> Option<EventPlan> {
 /// Turns that the object says were accepted once and the store does not know.
 #[must_use]
 pub fn store_lost(turns: usize) -> EventPlan {
-    let (noun, verb) = if turns == 1 { ("turn", "is") } else { ("turns", "are") };
-    let note =
-        format!("the store no longer knows {turns} {noun} that it once had: recorded as Lost, {verb} not run again");
+    let plural = if turns == 1 { "" } else { "s" };
+    let note = format!(
+        "the store no longer knows {turns} turn{plural} that it once had: recorded as Lost, not to be run again"
+    );
     plan(true, Reason::StoreLost, "RecordLostTurns", &note)
 }
 

@@ -135,7 +135,7 @@ impl Projection<'_> {
     }
 
     fn with_ledger(&self, ledger: &LedgerView) -> AgentSessionStatus {
-        let fresh = self.build(ledger, records::counters(ledger), records::turns(ledger));
+        let fresh = self.build(ledger, records::counters(ledger), records::turns(ledger, self.taken(ledger)));
         let Some(previous) = self.previous.filter(|_| in_pod(ledger).is_some()) else { return fresh };
         // A checkpoint alone is no reason to write: with the counters of before, is there one?
         let quiet = AgentSessionStatus {
@@ -172,22 +172,23 @@ impl Projection<'_> {
         }
     }
 
-    /// The store is away: what was said stands, but for the reason and for the Pod. A session that has nothing active is left alone.
+    /// The store is away: what was said stands, but for the reason and for the Pod. A session that has nothing active is left alone: what it says of its
+    /// turns came from the store and is not lost with it.
     fn without_ledger(&self) -> AgentSessionStatus {
         let mut status = self.previous.cloned().unwrap_or_default();
-        let active = status.phase.is_none_or(Phase::is_active);
-        if let Some(reason) = self.facts.abandoned {
-            self.abandon(&mut status, reason);
-        } else if active {
-            if let Some((reason, message)) = &self.facts.waiting {
+        if !status.phase.is_none_or(Phase::is_active) {
+            return status;
+        }
+        match (self.facts.abandoned, &self.facts.waiting) {
+            (Some(reason), _) => self.abandon(&mut status, reason),
+            (None, Some((reason, message))) => {
                 status.reason = Some(*reason);
                 status.message = Some(message.clone());
             }
-            if self.facts.slow_harvest && status.phase == Some(Phase::Running) {
-                status.phase = Some(Phase::Harvesting);
-            }
-        } else {
-            return status;
+            (None, None) => {}
+        }
+        if self.facts.slow_harvest && status.phase == Some(Phase::Running) {
+            status.phase = Some(Phase::Harvesting);
         }
         status.phase.get_or_insert(Phase::Pending);
         if self.facts.tearing_down || self.pod.is_none() {
@@ -198,7 +199,8 @@ impl Projection<'_> {
         status
     }
 
-    /// Nothing stands in the store; the object itself says what is lost, until the store is back and says it too.
+    /// Nothing stands in the store; the object itself says what is lost, until the store is back and says it too. Afterwards its phase is not an active one,
+    /// so this stands.
     fn abandon(&self, status: &mut AgentSessionStatus, reason: Reason) {
         status.phase = Some(Phase::Failed);
         status.reason = Some(reason);
@@ -243,6 +245,14 @@ impl Projection<'_> {
                 None => (None, None),
             },
         }
+    }
+
+    /// The accepted turn that a Pod takes at once, having had an earlier one: it is as good as running, and told so in one write instead of two.
+    fn taken(&self, ledger: &LedgerView) -> Option<Turn> {
+        let pod = self.pod.filter(|pod| !self.pod_is_leaving() && conditions::is_dialable(pod))?;
+        let knows = ledger.turns.iter().any(|turn| turn.pod_uid.as_ref() == Some(&pod.uid));
+        let next = ledger.turns.iter().find(|turn| turn.state.is_active())?;
+        (knows && next.state == TurnState::Accepted && self.facts.waiting.is_none()).then_some(next.turn)
     }
 
     /// Whether spec has turns that the store has not.

@@ -17,6 +17,9 @@ impl Projection<'_> {
         if self.session.desired == Desired::Suspended && self.pod_is_leaving() {
             return Phase::Suspended;
         }
+        if self.taken(ledger).is_some() {
+            return Phase::Running;
+        }
         if ledger.turns.iter().any(|turn| turn.state == TurnState::Accepted) {
             return self.waiting_phase();
         }

@@ -2,7 +2,7 @@
 
 use crds::{AgentSessionStatus, STATUS_TURNS, TranscriptStatus, TurnStatus, UsageStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use transcript::TurnState;
+use transcript::{Turn, TurnState};
 
 use super::number;
 use crate::model::{LedgerView, TurnView};
@@ -23,9 +23,10 @@ pub(super) fn counters(ledger: &LedgerView) -> TranscriptStatus {
     }
 }
 
-/// The last turns that ran or are settled; one that only waits has nothing to say yet.
-pub(super) fn turns(ledger: &LedgerView) -> Vec<TurnStatus> {
-    let told: Vec<&TurnView> = ledger.turns.iter().filter(|turn| turn.state != TurnState::Accepted).collect();
+/// The last turns that ran or are settled, and the one that a Pod takes at once; one that only waits has nothing to say yet.
+pub(super) fn turns(ledger: &LedgerView, taken: Option<Turn>) -> Vec<TurnStatus> {
+    let tells = |turn: &&TurnView| turn.state != TurnState::Accepted || taken == Some(turn.turn);
+    let told: Vec<&TurnView> = ledger.turns.iter().filter(tells).collect();
     told.iter().skip(told.len().saturating_sub(STATUS_TURNS)).map(|turn| record(turn)).collect()
 }
 
