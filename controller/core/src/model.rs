@@ -72,6 +72,44 @@ pub struct SessionView {
     pub invalid: Option<String>,
 }
 
+impl SessionView {
+    /// A session whose object cannot be read: nothing of it is run, and it is let go when it is deleted.
+    #[must_use]
+    pub fn unreadable(
+        uid: SessionUid,
+        namespace: String,
+        name: String,
+        deleting: bool,
+        has_finalizer: bool,
+        why: String,
+    ) -> Self {
+        let never = Duration::MAX;
+        Self {
+            uid,
+            namespace,
+            name,
+            deleting,
+            has_finalizer,
+            releasing: false,
+            desired: Desired::Active,
+            turns: Vec::new(),
+            image: String::new(),
+            template_digest: String::new(),
+            accepted_turns: 0,
+            timeouts: Timeouts {
+                start: never,
+                turn: never,
+                idle: never,
+                hold: Duration::from_secs(3600),
+                harvest: Duration::from_secs(120),
+                ttl: None,
+            },
+            reclaim_delete: false,
+            invalid: Some(why),
+        }
+    }
+}
+
 /// `spec.desiredState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Desired {

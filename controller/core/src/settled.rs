@@ -17,7 +17,8 @@ enum Basis {
 
 impl Settled {
     /// The standing records: no active turn belongs to this Pod.
-    pub(crate) fn for_pod(ledger: &LedgerView, pod: &PodUid) -> Option<Self> {
+    #[must_use]
+    pub fn for_pod(ledger: &LedgerView, pod: &PodUid) -> Option<Self> {
         let held = ledger.turns.iter().any(|turn| turn.state.is_active() && turn.pod_uid.as_ref() == Some(pod));
         (!held).then_some(Self(Basis::Ledger))
     }

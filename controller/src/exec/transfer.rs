@@ -134,6 +134,10 @@ impl Transfer {
     /// [`ExecError::Cut`], [`ExecError::Idle`], [`ExecError::Deadline`] or [`ExecError::Overrun`].
     pub async fn read(&mut self) -> Result<&[u8], ExecError> {
         let count = loop {
+            // Asked here too: a stream that is always ready would never let the clock be looked at.
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(ExecError::Deadline);
+            }
             if let Some(end) = self.ended {
                 // The end may overtake bytes that are in the pipe already; whoever is behind it has stopped, so what is ready is all.
                 match self.stdout.read(&mut self.piece).now_or_never() {

@@ -5,9 +5,7 @@ use std::time::Duration;
 use transcript::{AgentState, AgentStatus, Attempt, Outcome, Reason};
 
 use super::{Desk, had_turn, last_used_attempt, pods, settle};
-use crate::model::{
-    Clock, ContainerState, Desired, LedgerView, PodView, RefusalKind, Step, TurnView,
-};
+use crate::model::{Clock, ContainerState, Desired, LedgerView, PodView, RefusalKind, Step, TurnView};
 
 /// Attempts that an undelivered turn may use up when its Pods are taken away.
 const MAX_ATTEMPTS: u32 = 5;
@@ -173,13 +171,15 @@ fn start_failed(turn: &TurnView, pod: &PodView, status: Option<&AgentStatus>) ->
     let failed_start = status.filter(|status| status.state == AgentState::Failed && status.turn.0 == 0);
     if let Some(status) = failed_start {
         let error = status.error.clone().unwrap_or_else(|| "the agent did not start".to_owned());
-        let message = if status.stderr_tail.is_empty() { error } else { format!("{error}; stderr: {}", status.stderr_tail) };
+        let message =
+            if status.stderr_tail.is_empty() { error } else { format!("{error}; stderr: {}", status.stderr_tail) };
         return Some(failed(turn, Reason::AgentStartFailed, message));
     }
     match &pod.agent {
         ContainerState::Ended(end) if pod.deleting.is_none() && pod.disruption.is_none() => {
             let words = end.message.clone().unwrap_or_default();
-            let message = format!("the agent container ended with exit code {} before it was ready {words}", end.exit_code);
+            let message =
+                format!("the agent container ended with exit code {} before it was ready {words}", end.exit_code);
             Some(failed(turn, Reason::AgentStartFailed, message.trim_end().to_owned()))
         }
         _ => None,

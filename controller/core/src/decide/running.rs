@@ -5,9 +5,7 @@ use std::time::Duration;
 use transcript::{AgentStatus, TurnState};
 
 use super::{Desk, accepted, settle};
-use crate::model::{
-    Clock, ContainerState, Done, HarvestView, LedgerView, PodView, Step, Trouble, TurnView,
-};
+use crate::model::{Clock, ContainerState, Done, HarvestView, LedgerView, PodView, Step, Trouble, TurnView};
 
 /// How long a driver may take to end a turn that was told to stop: it gives its agent 10 s.
 const STOP_GRACE: Duration = Duration::from_secs(20);

@@ -112,12 +112,7 @@ pub(super) fn unread(desk: &Desk<'_>, turn: &TurnView, pod: &PodView, trouble: &
 }
 
 /// Settles a turn whose log cannot be read any more: what checkpoints stored stays, nothing is invented.
-pub(super) fn incomplete(
-    desk: &Desk<'_>,
-    turn: &TurnView,
-    pod: Option<&PodView>,
-    verdict_reason: Reason,
-) -> Step {
+pub(super) fn incomplete(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodView>, verdict_reason: Reason) -> Step {
     let cut = cut(desk, turn, pod);
     Step::Settle(Box::new(Settle {
         turn: turn.turn,

@@ -1,0 +1,18 @@
+//! What is logged, and how.
+
+use anyhow::Context;
+use tracing_subscriber::{EnvFilter, fmt};
+
+use crate::cli::{Format, Log};
+
+/// Begins to log, to stderr.
+pub fn init(log: &Log) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&log.filter)
+        .with_context(|| format!("--log {:?} is no filter; give one such as info or info,controller=debug", log.filter))?;
+    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match log.log_format {
+        Format::Text => builder.with_target(true).init(),
+        Format::Json => builder.json().flatten_event(true).init(),
+    }
+    Ok(())
+}

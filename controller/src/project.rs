@@ -1,0 +1,84 @@
+//! The last stage of a reconcile: what was observed and decided → the object's status, written only when it says something new.
+
+use controller_core::{
+    model::{Decision, Observed},
+    status,
+};
+use crds::{AgentSession, AgentSessionStatus, names};
+use jiff::Timestamp;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+
+use crate::{
+    context::{API_CALL, Context},
+    memory::SessionMemory,
+};
+
+/// A status that could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectError {
+    /// The API server refused or failed.
+    #[error("status not written")]
+    Api(#[source] Box<kube::Error>),
+    /// It did not answer in time.
+    #[error("status not written in {} s", API_CALL.as_secs())]
+    TimedOut,
+}
+
+/// Writes the status if it differs in more than time; `false` when something newer stands, so that this pass is over.
+///
+/// It carries the resourceVersion that was observed: a stale pass gets a conflict and can never overwrite a newer status.
+///
+/// # Errors
+/// [`ProjectError`].
+pub async fn project(
+    context: &Context,
+    session: &AgentSession,
+    observed: &Observed,
+    decision: &Decision,
+    memory: &SessionMemory,
+) -> Result<bool, ProjectError> {
+    let next = status::project(session, observed, decision, Timestamp::now());
+    if !status::differs(session.status.as_ref(), &next) {
+        return Ok(true);
+    }
+    write(context, session, &next, memory).await
+}
+
+async fn write(
+    context: &Context,
+    session: &AgentSession,
+    status: &AgentSessionStatus,
+    memory: &SessionMemory,
+) -> Result<bool, ProjectError> {
+    let namespace = session.namespace().unwrap_or_default();
+    let api: Api<AgentSession> = Api::namespaced(context.client.clone(), &namespace);
+    let body = serde_json::json!({
+        "apiVersion": names::API_VERSION,
+        "kind": names::KIND,
+        "metadata": {
+            "name": session.name_any(),
+            "namespace": namespace,
+            "uid": session.uid(),
+            "resourceVersion": session.resource_version(),
+        },
+        "status": status,
+    });
+    let (name, params, patch) =
+        (session.name_any(), PatchParams::apply(names::MANAGER_STATUS).force(), Patch::Apply(&body));
+    match tokio::time::timeout(API_CALL, api.patch_status(&name, &params, &patch)).await {
+        Ok(Ok(written)) => {
+            memory.wrote_session(written.metadata.resource_version.as_deref());
+            context.metrics.status_writes.inc();
+            Ok(true)
+        }
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 409 || answer.code == 404 => {
+            context.metrics.conflicts.inc();
+            Ok(false)
+        }
+        Ok(Err(error)) => Err(ProjectError::Api(Box::new(error))),
+        Err(_) => Err(ProjectError::TimedOut),
+    }
+}
