@@ -58,6 +58,21 @@ impl<'a> Obj<'a> {
         self.get(key).and_then(|value| value.parse().ok())
     }
 
+    /// All fields but this one, as an object.
+    pub fn without(&self, key: &str) -> String {
+        let mut out = String::from("{");
+        for (name, value) in self.fields.iter().filter(|(name, _)| !is_key(name, key)) {
+            if out.len() > 1 {
+                out.push(',');
+            }
+            out.push_str(name);
+            out.push(':');
+            out.push_str(value);
+        }
+        out.push('}');
+        out
+    }
+
     /// Whether there is no field at all.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
@@ -189,6 +204,7 @@ mod tests {
         assert_eq!(o.get("c"), None);
         assert_eq!(o.items("d"), [r#"{"x":{}}"#, "2"]);
         assert_eq!(o.string("a"), None);
+        assert_eq!(o.without("d"), r#"{"a":1.0,"b":"half \ud83e","a":1e400,"c":null}"#);
     }
 
     #[test]

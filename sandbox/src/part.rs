@@ -30,7 +30,7 @@ pub struct Part {
 
 impl Part {
     /// Begins a part of this type.
-    pub fn new(kind: &'static str) -> Builder {
+    pub fn begin(kind: &'static str) -> Builder {
         Builder { kind, text: format!("{{\"type\":\"{kind}\""), edge: None, terminal: false, instead: None }
     }
 }
@@ -149,5 +149,5 @@ impl Fields {
 pub fn omitted(kind: &str, bytes: u64, sha256: &str) -> Builder {
     let mut data = Fields::default();
     data.str("type", kind).raw("bytes", Some(&bytes.to_string())).str("sha256", sha256);
-    Part::new("data-omitted").raw("data", &data.finish())
+    Part::begin("data-omitted").raw("data", &data.finish())
 }

@@ -1,5 +1,12 @@
 //! `drive` as a whole: what stands in log and status when agents do what agents do.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the helpers of tests may fail as the tests do"
+)]
+
 mod support;
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};

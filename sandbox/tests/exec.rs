@@ -1,5 +1,12 @@
 //! `install`, `record`, `read` and `deliver` as a whole: what goes through an exec, and what happens when it breaks.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the helpers of tests may fail as the tests do"
+)]
+
 mod support;
 
 use std::{

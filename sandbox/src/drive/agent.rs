@@ -138,6 +138,11 @@ impl Agent {
         self.exit
     }
 
+    /// Whether it can say nothing more.
+    pub fn is_mute(&self) -> bool {
+        self.stdout_ended
+    }
+
     /// Whether everything that it wrote has been read.
     pub fn is_drained(&self) -> bool {
         self.stdout_ended && self.stderr.ended.load(Ordering::Acquire)

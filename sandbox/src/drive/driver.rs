@@ -1,7 +1,9 @@
 //! What the driver does next: the state of agent and turn, moved by lines, signals and the clock.
 
+mod talk;
+mod turns;
+
 use std::{
-    fs,
     process::ExitCode,
     sync::mpsc::SyncSender,
     time::{Duration, Instant},
@@ -13,20 +15,15 @@ use transcript::{AgentExit, AgentState, AgentStatus, Attempt, Reason, Turn, limi
 
 use crate::{
     drive::{
-        Event, Options,
+        Event, Options, TICK,
         agent::{Agent, reap},
         early::Early,
-        inbox,
-        log::Bounds,
         oom::OomCounter,
-        rpc::{self, Line, Message},
+        rpc,
         run::{End, Run, apply},
         status::StatusFile,
     },
-    files,
-    json::{Obj, cut, decode},
-    part::{Fields, Part},
-    say,
+    files, say,
 };
 
 /// How long updates that come after the answer to a prompt still belong to its turn.
@@ -76,6 +73,8 @@ pub struct Driver {
     ended_at: Option<Instant>,
     /// Set when the driver was told to stop: when the agent is killed for not listening.
     stop: Option<Instant>,
+    /// When the inbox was last looked at.
+    looked_at: Option<Instant>,
     /// Lines that were no messages.
     noise: u64,
 }
@@ -101,6 +100,7 @@ impl Driver {
             oom: OomCounter::start(&options.cgroup),
             ended_at: None,
             stop: None,
+            looked_at: None,
             noise: 0,
             options,
         };
@@ -174,7 +174,8 @@ impl Driver {
         self.reap();
         self.look_at_agent(now);
         self.look_at_deadlines(now);
-        if self.stop.is_none() {
+        if self.stop.is_none() && self.looked_at.is_none_or(|looked| now >= looked + TICK) {
+            self.looked_at = Some(now);
             self.look_at_inbox(now);
         }
         let done = self.is_stopped(now);
@@ -209,16 +210,16 @@ impl Driver {
     fn look_at_agent(&mut self, now: Instant) {
         let Some(agent) = &self.agent else { return };
         match agent.exit() {
+            // Its end stands in the status already.
+            Some(_) if self.status.exit.is_some() => {}
             Some(exit) => {
                 let since = *self.ended_at.get_or_insert(now);
-                if !matches!(self.link, Link::Gone(..)) || self.run.is_some() || self.status.exit.is_none() {
-                    if agent.is_drained() || now >= since + DRAIN {
-                        self.agent_ended(exit);
-                    }
+                if agent.is_drained() || now >= since + DRAIN {
+                    self.agent_ended(exit);
                 }
             }
             // Without its stdout it can never answer.
-            None if agent.is_drained() => {
+            None if agent.is_mute() => {
                 let since = *self.ended_at.get_or_insert(now);
                 if now >= since + LAST {
                     agent.signal(Signal::KILL);
@@ -337,247 +338,7 @@ impl Driver {
         }
         over
     }
-
-    // --- turns
-
-    fn look_at_inbox(&mut self, now: Instant) {
-        if let Some(run) = &self.run {
-            if run.kill_at.is_none() && inbox::is_cancelled(&self.options.inbox, run.turn) {
-                self.cancel(now);
-            }
-            return;
-        }
-        let Some(turn) = inbox::next(&self.options.inbox, self.done) else { return };
-        let cancelled = inbox::is_cancelled(&self.options.inbox, turn);
-        if cancelled || !matches!(self.link, Link::Starting(_)) {
-            self.begin(turn, cancelled);
-        }
-    }
-
-    /// Begins a turn: from here on it is never begun again, whatever happens.
-    fn begin(&mut self, turn: Turn, cancelled: bool) {
-        self.done = turn;
-        for old in files::turns(&self.options.log, "turn-", ".jsonl").into_iter().filter(|old| *old < turn) {
-            if let Err(error) = fs::remove_file(files::turn_log(&self.options.log, old)) {
-                say(&format!("cannot remove the log of turn {old}: {error}"));
-            }
-        }
-        self.status = AgentStatus {
-            turn,
-            state: AgentState::Running,
-            agent_session_id: self.status.agent_session_id.take(),
-            resume: self.status.resume.take(),
-            exit: self.status.exit,
-            ..starting(self.status.attempt.0)
-        };
-        let run = match Run::begin(&self.options.log, turn, Bounds::default()) {
-            Ok(run) => run,
-            Err(error) => {
-                let reason = if error.kind() == std::io::ErrorKind::AlreadyExists {
-                    Reason::AgentError
-                } else {
-                    Reason::LogWriteFailed
-                };
-                let error = format!("the log of turn {turn} cannot be begun: {error}");
-                say(&error);
-                return apply(&End::Failed(reason, error), &mut self.status);
-            }
-        };
-        self.run = Some(run);
-        if cancelled {
-            return self.conclude(End::Canceled);
-        }
-        match (self.link.clone(), inbox::prompt(&self.options.inbox, turn)) {
-            (Link::Gone(reason, error), _) => self.conclude(End::Failed(reason, error)),
-            (_, Err(error)) => self.conclude(End::Failed(Reason::AgentError, error)),
-            (_, Ok(prompt)) => {
-                if let Some(run) = &mut self.run {
-                    run.map(|_, out| out.parts.push(Part::new("start-step").at(out.at)));
-                    run.map(|mapper, out| self.early.drain_into(mapper, out));
-                    if prompt.context.is_some() {
-                        self.status.continuity = Some(REPRIME.to_owned());
-                        let data = Fields::default().str("rung", REPRIME).finish();
-                        run.map(|_, out| out.parts.push(Part::new("data-continuity").raw("data", &data).at(out.at)));
-                    }
-                }
-                self.oom.grew();
-                let session = self.session.clone();
-                self.ask(Asked::Prompt, |id| {
-                    rpc::session_prompt(id, &session, prompt.context.as_deref(), &prompt.prompt)
-                });
-            }
-        }
-    }
-
-    fn conclude(&mut self, end: End) {
-        let Some(run) = self.run.take() else { return };
-        if matches!(self.pending, Some((_, Asked::Prompt))) {
-            self.pending = None;
-        }
-        if let End::Failed(_, error) = &end {
-            say(&format!("turn {}: {}", run.turn, cut(error, 512)));
-        }
-        run.conclude(end, &mut self.status);
-        if self.status.state == AgentState::Failed
-            && let Some(agent) = &self.agent
-        {
-            self.status.stderr_tail = agent.stderr_tail();
-        }
-    }
-
-    // --- the protocol
-
-    fn send(&mut self, message: Vec<u8>) {
-        if let Some(agent) = &self.agent
-            && !agent.send(message)
-        {
-            say("the agent does not read its stdin");
-            agent.signal(Signal::KILL);
-        }
-    }
-
-    fn ask(&mut self, what: Asked, message: impl FnOnce(u64) -> Vec<u8>) {
-        self.asked += 1;
-        self.pending = Some((self.asked, what));
-        self.send(message(self.asked));
-    }
-
-    fn line(&mut self, line: &Line) {
-        let text = match line {
-            Line::Text(text) => text,
-            Line::TooLong { bytes, sha256, beginning } => {
-                let kind = beginning
-                    .split("\"sessionUpdate\":\"")
-                    .nth(1)
-                    .and_then(|rest| rest.split('"').next())
-                    .unwrap_or("acp");
-                match &mut self.run {
-                    Some(run) => run.omitted(cut(kind, 64), *bytes, sha256),
-                    None => say(&format!("a line of {bytes} bytes between turns was not looked at")),
-                }
-                return;
-            }
-        };
-        match Message::read(text) {
-            Message::Notification { method, params } => self.notified(&method, params),
-            Message::Request { id, method, params } => self.requested(id, &method, params),
-            Message::Response { id, answer } => self.answered(id, answer),
-            Message::Broken => {
-                let data = Fields::default()
-                    .str("malformed", cut(text, 1024))
-                    .raw("bytes", Some(&text.len().to_string()))
-                    .finish();
-                self.unknown(&data);
-            }
-            Message::Noise => {
-                self.noise += 1;
-                if self.noise <= 20 {
-                    say(&format!("no message on the agent's stdout: {}", cut(text, 200).escape_debug()));
-                }
-            }
-        }
-    }
-
-    /// Keeps what was not understood: in the turn that runs, or for the next one.
-    fn unknown(&mut self, update: &str) {
-        match &mut self.run {
-            Some(run) => run.map(|_, out| out.unknown(update)),
-            None => self.early.keep(update),
-        }
-    }
-
-    fn notified(&mut self, method: &str, params: &str) {
-        let fields = Obj::parse(params).unwrap_or_default();
-        let update = fields.get("update").filter(|_| method == "session/update");
-        let other = fields.string("sessionId").filter(|id| !self.session.is_empty() && decode(id) != self.session);
-        match (update, &mut self.run) {
-            (None, _) => self.unknown(&Fields::default().str("method", method).raw("params", Some(params)).finish()),
-            (Some(update), Some(run)) => run.map(|mapper, out| match other {
-                None => mapper.update(update, out),
-                Some(session) => out.unknown_of(update, Some(session)),
-            }),
-            (Some(update), None) => self.early.keep(update),
-        }
-    }
-
-    fn requested(&mut self, id: &str, method: &str, params: &str) {
-        if method != "session/request_permission" {
-            self.send(rpc::no_such_method(id));
-            return self.unknown(&Fields::default().str("method", method).raw("params", Some(params)).finish());
-        }
-        let fields = Obj::parse(params).unwrap_or_default();
-        let refused = self.stop.is_some() || self.run.as_ref().is_none_or(|run| run.kill_at.is_some());
-        let (answer, kind) = rpc::choose(&fields, refused);
-        if let Some(run) = &mut self.run {
-            run.map(|mapper, out| mapper.permission(&fields, &kind, out));
-        }
-        self.send(rpc::answer(id, &answer));
-    }
-
-    fn answered(&mut self, id: Option<u64>, answer: Result<&str, &str>) {
-        let Some((_, asked)) = self.pending.take_if(|(expected, _)| Some(*expected) == id) else {
-            return self.noise += 1;
-        };
-        let fields = answer.ok().and_then(Obj::parse).unwrap_or_default();
-        match (asked, answer) {
-            (Asked::Prompt, answer) => self.prompt_answered(answer, &fields),
-            (Asked::Initialize, Err(error)) => {
-                self.fail_start(format!("initialize failed: {}", rpc::error_text(error)))
-            }
-            (Asked::NewSession, Err(error)) => {
-                self.fail_start(format!("session/new failed: {}", rpc::error_text(error)))
-            }
-            (Asked::Initialize, Ok(_)) => match rpc::check_version(&fields) {
-                Ok(()) => {
-                    let cwd = self.options.cwd.clone();
-                    self.ask(Asked::NewSession, |id| rpc::session_new(id, &cwd));
-                }
-                Err(error) => self.fail_start(error),
-            },
-            (Asked::NewSession, Ok(_)) => match fields.text("sessionId") {
-                Some(session) => self.ready(&session),
-                None => self.fail_start("session/new was answered without a sessionId".to_owned()),
-            },
-        }
-    }
-
-    fn ready(&mut self, session: &str) {
-        self.session = session.to_owned();
-        self.link = Link::Ready;
-        self.status.agent_session_id = Some(cut(session, 512).to_owned());
-        self.status.resume = Some("new".to_owned());
-        if self.status.turn == Turn(0) {
-            self.status.state = AgentState::Idle;
-        }
-    }
-
-    fn prompt_answered(&mut self, answer: Result<&str, &str>, fields: &Obj<'_>) {
-        let Some(run) = &mut self.run else { return };
-        let told = run.kill_at.is_some();
-        let reason = fields.text("stopReason");
-        let end = match (answer, reason.as_deref()) {
-            (Err(_), _) if told => End::Canceled,
-            (Err(error), _) => End::Failed(Reason::AgentError, rpc::error_text(error)),
-            (_, Some("end_turn")) => End::Finished("stop"),
-            (_, Some("max_tokens")) => End::Finished("length"),
-            (_, Some("refusal")) => End::Finished("content-filter"),
-            (_, Some("cancelled")) if told => End::Canceled,
-            (_, Some("cancelled")) => End::Failed(
-                Reason::AgentError,
-                "the agent says that the turn was cancelled, which nobody asked for".to_owned(),
-            ),
-            (Ok(result), _) => {
-                run.map(|_, out| out.unknown(result));
-                End::Finished("other")
-            }
-        };
-        run.map(|mapper, _| mapper.answered(fields));
-        run.answered = Some((end, Instant::now() + LATE));
-    }
 }
-
-/// The rung of continuity that a prompt with context uses.
-const REPRIME: &str = "transcript-reprime";
 
 fn starting(attempt: u32) -> AgentStatus {
     AgentStatus {

@@ -111,9 +111,9 @@ impl TurnLog {
 
     /// Says, once, how much was left out since a bound was reached. Before the parts that end the turn.
     pub fn publish_dropped(&mut self, at: &str) {
-        if let Some(dropped) = self.dropped.take_if(|dropped| dropped.parts > 1) {
-            let marker = omitted("log", dropped.bytes, &hex::encode(dropped.digest.clone().finalize()));
-            self.dropped = Some(Dropped { parts: 1, ..Dropped::default() });
+        if let Some(dropped) = self.dropped.as_mut().filter(|dropped| dropped.parts > 1) {
+            let dropped = std::mem::take(dropped);
+            let marker = omitted("log", dropped.bytes, &hex::encode(dropped.digest.finalize()));
             self.publish(marker.terminal().at(at));
         }
     }
@@ -257,7 +257,7 @@ mod tests {
     const AT: &str = "2026-11-30T18:00:00.123Z";
 
     fn delta(text: &str) -> Part {
-        Part::new("text-delta").str("id", "t0").str("delta", text).at(AT)
+        Part::begin("text-delta").str("id", "t0").str("delta", text).at(AT)
     }
 
     fn lines(dir: &Path) -> Vec<serde_json::Value> {
@@ -276,15 +276,15 @@ mod tests {
 
     fn end(log: &mut TurnLog) {
         log.publish_dropped(AT);
-        log.publish(Part::new("finish-step").terminal().at(AT));
-        log.publish(Part::new("finish").str("finishReason", "stop").terminal().at(AT));
+        log.publish(Part::begin("finish-step").terminal().at(AT));
+        log.publish(Part::begin("finish").str("finishReason", "stop").terminal().at(AT));
     }
 
     #[test]
     fn a_line_is_the_part_in_its_envelope() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = TurnLog::create(dir.path(), Turn(1), Bounds::default()).unwrap();
-        log.publish(Part::new("start").at(AT));
+        log.publish(Part::begin("start").at(AT));
         let text = std::fs::read_to_string(files::turn_log(dir.path(), Turn(1))).unwrap();
         assert_eq!(
             text,
@@ -324,11 +324,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let bounds = Bounds { log: 8192, reserve: 2048, part: 4096, parts: 1000 };
         let mut log = TurnLog::create(dir.path(), Turn(1), bounds).unwrap();
-        log.publish(Part::new("text-start").str("id", "t0").edge(Edge::Open(0)).at(AT));
+        log.publish(Part::begin("text-start").str("id", "t0").edge(Edge::Open(0)).at(AT));
         for _ in 0..100 {
             log.publish(delta(&"x".repeat(400)));
         }
-        log.publish(Part::new("text-end").str("id", "t0").edge(Edge::Close(0)).terminal().at(AT));
+        log.publish(Part::begin("text-end").str("id", "t0").edge(Edge::Close(0)).terminal().at(AT));
         end(&mut log);
         let lines = lines(dir.path());
         let kinds: Vec<_> = lines.iter().rev().take(5).map(|line| line["part"]["type"].as_str().unwrap()).collect();
@@ -347,7 +347,7 @@ mod tests {
             log.publish(delta("x"));
         }
         // A block that was never opened in the log is not closed in it.
-        log.publish(Part::new("text-end").str("id", "t0").edge(Edge::Close(0)).terminal().at(AT));
+        log.publish(Part::begin("text-end").str("id", "t0").edge(Edge::Close(0)).terminal().at(AT));
         end(&mut log);
         let lines = lines(dir.path());
         assert!(lines.len() <= 20);

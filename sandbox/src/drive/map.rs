@@ -11,6 +11,9 @@ use crate::{
     part::{Edge, Fields, Part},
 };
 
+/// The field that says what an update is.
+const KIND: &str = "sessionUpdate";
+
 /// The parts of one step, with the time that they all bear.
 #[derive(Debug)]
 pub struct Out<'a> {
@@ -34,7 +37,7 @@ impl<'a> Out<'a> {
     /// Keeps what was not understood, and of whose session it spoke when it is not ours.
     pub fn unknown_of(&mut self, update: &str, session: Option<&str>) {
         let data = Fields::default().raw("update", Some(update)).raw("sessionId", session).finish();
-        self.parts.push(Part::new("data-acp").raw("data", &data).at(self.at));
+        self.parts.push(Part::begin("data-acp").raw("data", &data).at(self.at));
     }
 }
 
@@ -79,7 +82,7 @@ impl Mapper {
         let Some(fields) = Obj::parse(update) else {
             return out.unknown(update);
         };
-        match fields.text("sessionUpdate").as_deref() {
+        match fields.text(KIND).as_deref() {
             Some("agent_message_chunk") => self.chunk(Kind::Text, &fields, update, out),
             Some("agent_thought_chunk") => self.chunk(Kind::Reasoning, &fields, update, out),
             Some("tool_call") => self.tool(&fields, update, true, out),
@@ -103,7 +106,7 @@ impl Mapper {
         self.tools.asked(id, &fields, call, out);
         let title = fields.string("title").or_else(|| self.tools.title(id));
         let data = Fields::default().raw("toolCallId", Some(id)).str("kind", kind).raw("title", title).finish();
-        out.parts.push(Part::new("data-permission").raw("data", &data).at(out.at));
+        out.parts.push(Part::begin("data-permission").raw("data", &data).at(out.at));
     }
 
     /// Takes the usage that came with the answer to the prompt.
@@ -168,7 +171,7 @@ impl Mapper {
             *blocks += 1;
             let said = message.map(|id| format!("{{\"agentsession\":{{\"messageId\":{id}}}}}"));
             out.parts.push(
-                Part::new(start)
+                Part::begin(start)
                     .raw("id", &block.id)
                     .maybe("providerMetadata", said.as_deref())
                     .edge(Edge::Open(block.ordinal))
@@ -179,13 +182,13 @@ impl Mapper {
         if block.message.is_none() {
             block.message = message.map(str::to_owned);
         }
-        out.parts.push(Part::new(kind.words().1).raw("id", &block.id).raw("delta", text).at(out.at));
+        out.parts.push(Part::begin(kind.words().1).raw("id", &block.id).raw("delta", text).at(out.at));
     }
 
     fn end_block(&mut self, out: &mut Out<'_>) {
         if let Some(block) = self.open.take() {
             let end_at = format!("\"{}\"", out.at);
-            let end = Part::new(block.kind.words().2)
+            let end = Part::begin(block.kind.words().2)
                 .raw("id", &block.id)
                 .raw("endAt", &end_at)
                 .edge(Edge::Close(block.ordinal))
@@ -212,12 +215,12 @@ impl Mapper {
     }
 
     fn plan(&mut self, fields: &Obj<'_>, update: &str, out: &mut Out<'_>) {
-        let Some(entries) = fields.get("entries") else {
+        if fields.get("entries").is_none() {
             return out.unknown(update);
-        };
+        }
         self.interrupt(false, out);
-        let data = Fields::default().raw("entries", Some(entries)).raw("_meta", fields.get("_meta")).finish();
-        out.parts.push(Part::new("data-plan").raw("id", "\"plan\"").raw("data", &data).at(out.at));
+        let data = fields.without(KIND);
+        out.parts.push(Part::begin("data-plan").raw("id", "\"plan\"").raw("data", &data).at(out.at));
     }
 
     /// Agents repeat these; an equal one says nothing new.
@@ -225,36 +228,16 @@ impl Mapper {
         if let Some(usage) = tokens(fields) {
             self.usage = Some(usage);
         }
-        let data = rest(fields);
+        let data = fields.without(KIND);
         if self.last_usage.as_deref() != Some(data.as_str()) {
-            out.parts.push(Part::new("data-usage").raw("id", "\"usage\"").raw("data", &data).at(out.at));
+            out.parts.push(Part::begin("data-usage").raw("id", "\"usage\"").raw("data", &data).at(out.at));
             self.last_usage = Some(data);
         }
     }
 }
 
-/// All fields of an update but its kind, as one object.
-fn rest(fields: &Obj<'_>) -> String {
-    let mut data = Fields::default();
-    for key in [
-        "used",
-        "size",
-        "cost",
-        "currentModeId",
-        "availableCommands",
-        "inputTokens",
-        "outputTokens",
-        "totalTokens",
-        "requests",
-        "_meta",
-    ] {
-        data.raw(key, fields.get(key));
-    }
-    data.finish()
-}
-
 fn transient(kind: &'static str, fields: &Obj<'_>, out: &mut Out<'_>) {
-    out.parts.push(Part::new(kind).raw("data", &rest(fields)).raw("transient", "true").at(out.at));
+    out.parts.push(Part::begin(kind).raw("data", &fields.without(KIND)).raw("transient", "true").at(out.at));
 }
 
 /// Content that a client can show as a file: it needs bytes and their media type.
@@ -269,7 +252,7 @@ fn file(content: &Obj<'_>) -> Option<crate::part::Builder> {
         _ => return None,
     };
     let url = format!("\"data:{};base64,{}\"", inner(media), inner(data));
-    Some(Part::new("file").raw("url", &url).raw("mediaType", media))
+    Some(Part::begin("file").raw("url", &url).raw("mediaType", media))
 }
 
 /// Token counts, under the names that agents use; `None` when there is not one of them.

@@ -49,7 +49,7 @@ impl Run {
     pub fn begin(dir: &Path, turn: Turn, bounds: Bounds) -> io::Result<Self> {
         let log = TurnLog::create(dir, turn, bounds)?;
         let mut run = Self { turn, kill_at: None, answered: None, log, mapper: Mapper::default() };
-        run.publish(Part::new("start").at(&clock::now()));
+        run.publish(Part::begin("start").at(&clock::now()));
         Ok(run)
     }
 
@@ -120,14 +120,17 @@ pub fn apply(end: &End, status: &mut AgentStatus) {
 
 fn last_parts(end: &End, at: &str) -> Vec<Part> {
     let finish = |reason: &str| {
-        [Part::new("finish-step").terminal().at(at), Part::new("finish").str("finishReason", reason).terminal().at(at)]
+        [
+            Part::begin("finish-step").terminal().at(at),
+            Part::begin("finish").str("finishReason", reason).terminal().at(at),
+        ]
     };
     match end {
         End::Finished(reason) => finish(reason).into(),
         End::Failed(_, error) => {
-            let error = Part::new("error").str("errorText", cut(error, ERROR_BYTES)).terminal().at(at);
+            let error = Part::begin("error").str("errorText", cut(error, ERROR_BYTES)).terminal().at(at);
             [error].into_iter().chain(finish("error")).collect()
         }
-        End::Canceled => vec![Part::new("abort").terminal().at(at)],
+        End::Canceled => vec![Part::begin("abort").terminal().at(at)],
     }
 }

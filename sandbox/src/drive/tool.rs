@@ -137,7 +137,7 @@ impl Tools {
 
 impl Tool {
     fn part(&self, kind: &'static str) -> Builder {
-        Part::new(kind).raw("toolCallId", &self.id).raw("dynamic", "true")
+        Part::begin(kind).raw("toolCallId", &self.id).raw("dynamic", "true")
     }
 
     /// Takes what an update says; whether that was an input.
@@ -184,7 +184,7 @@ impl Tool {
                         .raw("newText", item.get("newText"))
                         .raw("toolCallId", Some(&self.id))
                         .finish();
-                    out.parts.push(Part::new("data-diff").raw("data", &data).at(out.at));
+                    out.parts.push(Part::begin("data-diff").raw("data", &data).at(out.at));
                 }
                 (Some("terminal"), _) => self.terminal_content = true,
                 (Some("diff"), _) => {}
@@ -288,7 +288,7 @@ impl Tool {
         if self.terminal_content && !self.terminal.is_empty() {
             let said = format!("\"{}\"", self.terminal);
             let data = Fields::default().raw("toolCallId", Some(&self.id)).raw("output", Some(&said)).finish();
-            out.parts.push(Part::new("data-terminal").raw("data", &data).at(out.at));
+            out.parts.push(Part::begin("data-terminal").raw("data", &data).at(out.at));
         }
         let exit = self.exit.map(|code| code.to_string());
         let own = Fields::default().raw("exit", exit.as_deref()).raw("signal", self.signal.as_deref()).if_any();

@@ -27,7 +27,7 @@ pub fn run() {
         match message["method"].as_str() {
             Some("initialize") => agent.result(json!({"protocolVersion": 1, "agentCapabilities": {}})),
             Some("session/new") => {
-                agent.result(json!({"sessionId": "s"}));
+                agent.result(&json!({"sessionId": "s"}));
                 agent.script(&env::var("SCRIPT_EARLY").unwrap_or_default());
             }
             Some("session/prompt") => {
@@ -37,7 +37,7 @@ pub fn run() {
                 }
                 agent.script(&turn);
                 agent.text("after");
-                agent.result(json!({"stopReason": "end_turn"}));
+                agent.result(&json!({"stopReason": "end_turn"}));
             }
             _ => {}
         }
@@ -75,7 +75,7 @@ impl Agent {
         self.send(&update("agent_message_chunk", &json!({"content": {"type": "text", "text": text}})));
     }
 
-    fn result(&self, result: Value) {
+    fn result(&self, result: &Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": self.id, "result": result}));
     }
 
@@ -97,7 +97,7 @@ impl Agent {
             "big" => self.text(&"y".repeat(usize::try_from(number()).unwrap())),
             "flood" => (0..number()).for_each(|n| self.text(&format!("{n} "))),
             "sleep" => thread::sleep(Duration::from_millis(number())),
-            "stderr" => writeln!(io::stderr(), "{rest}").unwrap(),
+            "stderr" => io::stderr().write_all(format!("{rest}\n").as_bytes()).unwrap(),
             "exit" => process::exit(rest.parse().unwrap()),
             "die" => signal(&["-KILL", "self"]),
             "file" => {
@@ -111,7 +111,7 @@ impl Agent {
             },
             "cancelled" => {
                 while self.next().is_some_and(|message| message["method"] != "session/cancel") {}
-                self.result(json!({"stopReason": "cancelled"}));
+                self.result(&json!({"stopReason": "cancelled"}));
                 self.id = json!("nobody asked");
             }
             "ask" => {
@@ -120,7 +120,7 @@ impl Agent {
                 self.text(&answer.to_string());
             }
             "stop" => {
-                self.result(json!({"stopReason": rest}));
+                self.result(&json!({"stopReason": rest}));
                 self.id = json!("nobody asked");
             }
             "fail" => {

@@ -1,6 +1,6 @@
 //! What the tests of the whole program share: directories, the program under test, and an agent that follows a script.
 
-#![allow(dead_code, reason = "each test file uses its own part of it")]
+#![expect(dead_code, reason = "each test file uses its own part of it")]
 
 pub mod agent;
 
