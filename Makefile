@@ -7,7 +7,7 @@ CLUSTER_DIR ?= /var/tmp/agentsession-cluster
 UNIT = --workspace --exclude agentsession-e2e --exclude agentsession-store
 
 .DEFAULT_GOAL = help
-.PHONY: help deps build fmt fmt-check lint crds crds-check test test-unit test-store test-world e2e demo bench \
+.PHONY: help deps build fmt fmt-check lint crds crds-check chart chart-check test test-unit test-store test-world e2e demo bench \
 	cluster-up cluster-down images release
 
 help: ## list the commands
@@ -33,11 +33,18 @@ lint: ## clippy without warnings, and the borders between the crates
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	e2e/borders
 
-crds: ## generate the CRD from its types
+crds: ## generate the CRD from its types, and what follows from it
 	UPDATE=1 cargo test --locked -q -p agentsession-crds --test generated
+	manifests/render
 
 crds-check: ## fail when the committed CRD is not the generated one
 	cargo test --locked -q -p agentsession-crds --test generated
+
+chart: ## make install.yaml and the chart's copy of the CRD
+	manifests/render
+
+chart-check: ## lint the chart, render it in every way it can be installed, compare what is generated
+	manifests/check
 
 test-unit: ## unit, property and shell tests: no cluster, no database
 	cargo test --locked $(UNIT)
@@ -51,7 +58,7 @@ test-world: ## the simulated world; WORLD_SEEDS=n for more of it, WORLD_SEED=n f
 e2e: ## end-to-end tests on the cluster (KUBECONFIG's, else our own); TEST=name for some
 	e2e/run $(TEST)
 
-test: fmt-check lint test-unit test-store e2e ## everything, from format to the cluster
+test: fmt-check lint test-unit test-store e2e chart-check ## everything, from format to the cluster
 
 demo: ## install the chart, run a session, show its conversation
 	e2e/demo
