@@ -137,8 +137,9 @@ pub enum Parsed<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a> {
+    /// Raw, since an optional `Cow` would be copied for every line.
     #[serde(default, borrow, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    kind: Option<&'a RawValue>,
     #[serde(default)]
     turn: Option<u32>,
     #[serde(default)]
@@ -190,10 +191,13 @@ fn parse_broken(bytes: &[u8]) -> Parsed<'static> {
 }
 
 fn parse_envelope<'a>(text: &str, envelope: &Envelope<'a>) -> Parsed<'a> {
-    match envelope.kind.as_deref() {
-        None | Some("ui-message") => parse_part(envelope),
-        Some("marker") => serde_json::from_str(text).map_or(Parsed::Defect(DefectKind::NotEnvelope), Parsed::Marker),
-        Some(_) => Parsed::Defect(DefectKind::UnknownType),
+    let is = |kind: &str| envelope.kind.is_none_or(|raw| peek::string_is(raw.get(), kind));
+    if is("ui-message") {
+        parse_part(envelope)
+    } else if is("marker") {
+        serde_json::from_str(text).map_or(Parsed::Defect(DefectKind::NotEnvelope), Parsed::Marker)
+    } else {
+        Parsed::Defect(DefectKind::UnknownType)
     }
 }
 

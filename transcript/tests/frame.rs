@@ -1,4 +1,5 @@
 //! Frames, acknowledgements and deliveries: whole, cut anywhere, and wrong in every way.
+#![expect(clippy::unwrap_used, reason = "a test helper: a failure here is a failed test")]
 
 use agentsession_transcript::{
     AgentState, AgentStatus, Attempt, Turn,

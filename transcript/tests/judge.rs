@@ -1,4 +1,5 @@
 //! The verdict: every row of the table of what can go wrong that evidence can decide, and that `Complete` is never said without proof.
+#![expect(clippy::unwrap_used, reason = "a test helper: a failure here is a failed test")]
 
 use agentsession_transcript::{
     AgentExit, AgentState, AgentStatus, Attempt, IndexSet, Outcome, PartIndex, Reason, Turn, Verdict,
@@ -34,6 +35,8 @@ fn status(state: AgentState, parts: u32) -> AgentStatus {
         usage: None,
     }
 }
+
+type Change = fn(&mut Evidence);
 
 /// A turn that ended well: ten parts, all read, all stored.
 fn whole(state: AgentState) -> Evidence {
@@ -135,7 +138,7 @@ fn a_failure_message_has_error_exit_and_last_words_within_its_bound() {
 #[test]
 fn every_shortfall_has_its_verdict_and_reason() {
     let (truncated, incomplete) = (Verdict::Truncated, Verdict::Incomplete);
-    let rows: Vec<(&str, fn(&mut Evidence), Verdict, Reason)> = vec![
+    let rows: Vec<(&str, Change, Verdict, Reason)> = vec![
         ("no log", |e| e.facts = LogFacts::default(), incomplete, Reason::LogMissing),
         (
             "no log, no parts",
@@ -162,7 +165,7 @@ fn every_shortfall_has_its_verdict_and_reason() {
                 set(e, |s| {
                     s.truncated = true;
                     s.truncated_reason = Some("LogWriteFailed".into());
-                })
+                });
             },
             truncated,
             Reason::LogWriteFailed,
@@ -183,7 +186,7 @@ fn every_shortfall_has_its_verdict_and_reason() {
                 set(e, |s| {
                     s.truncated = true;
                     s.truncated_reason = Some("of a later version".into());
-                })
+                });
             },
             truncated,
             Reason::LogLimit,

@@ -1,4 +1,5 @@
 //! Bytes of a log → lines, parts and damage. Named after the failures of other systems that they must not repeat.
+#![expect(clippy::panic, reason = "a test helper: a failure here is a failed test")]
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
 //! What a client receives: read as a snapshot by people, and by a model of the client that stops where the real one does.
+#![expect(clippy::expect_used, clippy::panic, reason = "a test helper: a failure here is a failed test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -378,6 +379,33 @@ fn resuming_inside_a_block_opens_it_again_whether_or_not_its_beginning_is_pushed
     legal(&bare);
     assert!(!bare.contains("data-gap"));
     assert!(bare.contains("\"why\":\"orphan\""), "without its beginning the call of this output is not known");
+}
+
+#[test]
+fn an_input_delta_after_an_output_finds_its_buffer_on_the_other_side_of_the_cursor() {
+    let stored = parts(
+        1,
+        &[
+            r#"{"type":"tool-input-start","toolCallId":"t","toolName":"sh"}"#,
+            r#"{"type":"tool-output-available","toolCallId":"t","output":1}"#,
+            r#"{"type":"tool-input-delta","toolCallId":"t","inputTextDelta":"{"}"#,
+        ],
+    );
+    let options = ReplayOptions { after: Some((Turn(1), PartIndex(0))), coalesce: false };
+    let read = legal(&replay(vec![settled(1)], &stored, options));
+    let kinds: Vec<_> = read.iter().filter_map(|(_, chunk)| chunk["type"].as_str()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "start",
+            "tool-input-available",
+            "tool-output-available",
+            "tool-input-start",
+            "tool-input-delta",
+            "tool-input-error",
+            "finish"
+        ]
+    );
 }
 
 fn arbitrary_part() -> impl Strategy<Value = String> {
