@@ -3,11 +3,13 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use transcript::{Attempt, PartIndex, PodUid, Seq, SessionUid, Turn};
 
 use crate::{
     Appended, Ledger, NewPart, NewSession, NewTurn, Options, PageLimit, PartPage, Progress, Result, Role,
-    SessionRecord, Settlement, Standing, TranscriptStore, TurnRecord, Writer,
+    SessionRecord, Settlement, Standing, StoreError, TranscriptStore, TurnRecord, Writer,
+    classify::about,
     ops::{
         Accept, BeginHarvest, Delete, Ensure, ListSessions, MarkDeleted, Op, OpenAttempt, ReadLedger, ReadProgress,
         RecordLost, Settle, StartTurn,
@@ -37,6 +39,43 @@ pub(crate) fn write_limit(options: &Options, bytes: u64) -> Duration {
 /// A [`TranscriptStore`] on a backend.
 #[derive(Debug)]
 pub(crate) struct Store<B>(pub B);
+
+impl<B: Backend> Store<B> {
+    /// One transaction; when the database refuses what is in it, its halves are tried, so that one part never keeps out its neighbours. The
+    /// first refusal is returned after all others are stored.
+    fn append_what_is_taken<'f>(
+        &'f self,
+        writer: &'f Writer,
+        parts: &'f [NewPart<'f>],
+    ) -> BoxFuture<'f, Result<Appended>> {
+        Box::pin(async move {
+            // Hashed before any lock is taken.
+            let refused = match self.0.append(writer, Batch::new(parts)).await {
+                Err(error @ StoreError::Refused { .. }) => error,
+                other => return other,
+            };
+            let [_, _, ..] = parts else {
+                let names = parts.first().map(|part| format!("part {}.{}", writer.turn, part.index));
+                return Err(about(&names.unwrap_or_default(), refused));
+            };
+            let (left, right) = parts.split_at(parts.len() / 2);
+            let left = self.append_what_is_taken(writer, left).await;
+            // What comes after a part that did not fit does not fit either.
+            let full = matches!(&left, Ok(appended) if appended.over_quota > 0);
+            let bounded = Writer { quota_bytes: if full { 0 } else { writer.quota_bytes }, ..writer.clone() };
+            let right = self.append_what_is_taken(&bounded, right).await;
+            let (left, right) = (left?, right?);
+            Ok(Appended {
+                inserted: left.inserted + right.inserted,
+                bytes: left.bytes + right.bytes,
+                already: left.already + right.already,
+                conflicts: left.conflicts + right.conflicts,
+                over_quota: left.over_quota + right.over_quota,
+                last_seq: right.last_seq,
+            })
+        })
+    }
+}
 
 #[async_trait]
 impl<B: Backend> TranscriptStore for Store<B> {
@@ -90,8 +129,7 @@ impl<B: Backend> TranscriptStore for Store<B> {
     }
 
     async fn append(&self, writer: &Writer, parts: &[NewPart<'_>]) -> Result<Appended> {
-        // Hashed and copied before any lock is taken.
-        self.0.append(writer, Batch::new(parts)).await
+        self.append_what_is_taken(writer, parts).await
     }
 
     async fn progress(&self, session: &SessionUid, turn: Turn) -> Result<Progress> {

@@ -6,8 +6,21 @@ use crate::StoreError;
 
 /// What the database said, without the details that may quote a row.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Said(String);
+#[error("{text}")]
+pub(crate) struct Said {
+    text: String,
+    /// Whether it says that the connection, and so those made when it was, leads nowhere good.
+    stale: bool,
+}
+
+/// Whether an error condemns the connections that were made before it: the server is gone, is going, is read-only, or says nothing. A
+/// statement or a wait that took too long, a deadlock, a crowd do not.
+pub(crate) fn is_stale(error: &StoreError) -> bool {
+    match error {
+        StoreError::Unavailable { source, .. } => source.downcast_ref::<Said>().is_none_or(|said| said.stale),
+        _ => false,
+    }
+}
 
 /// The way out of a broken SQLite file.
 const BROKEN_FILE: &str = "the SQLite file is damaged or not a database; it is left as it is. Stop the operator, move the file away together \
@@ -23,14 +36,18 @@ pub(crate) fn failed(operation: &'static str, error: &sqlx::Error) -> StoreError
         | sqlx::Error::ColumnNotFound(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. } => StoreError::Corrupt(error.to_string()),
         sqlx::Error::RowNotFound | sqlx::Error::Encode(_) | sqlx::Error::TypeNotFound { .. } => {
-            StoreError::Refused { operation, source: Box::new(Said(error.to_string())) }
+            StoreError::Refused { operation, source: said(error.to_string()) }
         }
         // A configuration error may quote the URL.
         sqlx::Error::Configuration(_) => {
             StoreError::Unusable("the connection's settings are not understood".to_owned())
         }
-        _ => StoreError::Unavailable { operation, source: Box::new(Said(error.to_string())) },
+        _ => StoreError::Unavailable { operation, source: said(error.to_string()) },
     }
+}
+
+fn said(text: String) -> Box<Said> {
+    Box::new(Said { text, stale: true })
 }
 
 /// The call did not end in time.
@@ -40,12 +57,22 @@ pub(crate) fn late(operation: &'static str) -> StoreError {
 
 /// The store cannot be reached for a reason of our own.
 pub(crate) fn unavailable(operation: &'static str, why: &str) -> StoreError {
-    StoreError::Unavailable { operation, source: Box::new(Said(why.to_owned())) }
+    StoreError::Unavailable { operation, source: said(why.to_owned()) }
+}
+
+/// The same error with the part that it is about.
+pub(crate) fn about(part: &str, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Refused { operation, source } => {
+            StoreError::Refused { operation, source: said(format!("{part}: {source}")) }
+        }
+        other => other,
+    }
 }
 
 /// The same error for another caller of the same commit.
 pub(crate) fn shared(error: &StoreError) -> StoreError {
-    let said = |source: &dyn std::error::Error| Box::new(Said(source.to_string()));
+    let said = |source: &dyn std::error::Error| said(source.to_string());
     match error {
         StoreError::Unavailable { operation, source } => {
             StoreError::Unavailable { operation, source: said(source.as_ref()) }
@@ -59,11 +86,12 @@ pub(crate) fn shared(error: &StoreError) -> StoreError {
 
 fn refused(operation: &'static str, error: &dyn DatabaseError) -> StoreError {
     let code = error.code().unwrap_or_default();
-    let said = Said(format!("{} ({code})", error.message()));
+    let stale = code == "25006" || code.starts_with("57P") || code.starts_with("08");
+    let said = Said { text: format!("{} ({code})", error.message()), stale };
     if error.try_downcast_ref::<SqliteError>().is_some() {
         return sqlite(operation, code.parse().unwrap_or(0), said);
     }
-    postgres(operation, &code, said)
+    postgres(operation, &code, &said)
 }
 
 fn sqlite(operation: &'static str, code: u32, said: Said) -> StoreError {
@@ -78,7 +106,7 @@ fn sqlite(operation: &'static str, code: u32, said: Said) -> StoreError {
     }
 }
 
-fn postgres(operation: &'static str, code: &str, said: Said) -> StoreError {
+fn postgres(operation: &'static str, code: &str, said: &Said) -> StoreError {
     let source = Box::new(said.clone());
     match code {
         "53100" => StoreError::Full { operation, source },

@@ -330,7 +330,8 @@ pub trait TranscriptStore: Send + Sync + std::fmt::Debug {
     /// `running` → `harvesting`, of this attempt only. Returns the record that stands.
     async fn begin_harvest(&self, session: &SessionUid, turn: Turn, attempt: Attempt) -> Result<TurnRecord>;
 
-    /// Stores what is missing, in the order given, in one transaction.
+    /// Stores what is missing, in the order given, in one transaction. Only when the database refuses a part for a reason of its own, it is
+    /// more than one: the others are stored, and the error names the part.
     ///
     /// # Errors
     /// [`StoreError::SessionUnknown`], [`StoreError::AttemptSuperseded`] when the turn belongs to another attempt, and

@@ -87,8 +87,8 @@ fn word<T: FromStr<Err = transcript::reason::UnknownWord>>(word: &str) -> Result
     word.parse().map_err(|error: transcript::reason::UnknownWord| StoreError::Corrupt(error.to_string()))
 }
 
-fn optional_word<T: FromStr<Err = transcript::reason::UnknownWord>>(text: Option<String>) -> Result<Option<T>> {
-    text.as_deref().map(word).transpose()
+fn optional_word<T: FromStr<Err = transcript::reason::UnknownWord>>(text: Option<&str>) -> Result<Option<T>> {
+    text.map(word).transpose()
 }
 
 fn json<T: serde::de::DeserializeOwned>(text: &str, name: &'static str) -> Result<T> {
@@ -149,10 +149,10 @@ where
             .transpose()?,
         pod_uid: text("pod_uid")?.map(PodUid),
         image: text("image")?,
-        outcome: optional_word(text("outcome")?)?,
-        reason: optional_word(text("reason")?)?,
-        verdict: optional_word(text("verdict")?)?,
-        verdict_reason: optional_word(text("verdict_reason")?)?,
+        outcome: optional_word(text("outcome")?.as_deref())?,
+        reason: optional_word(text("reason")?.as_deref())?,
+        verdict: optional_word(text("verdict")?.as_deref())?,
+        verdict_reason: optional_word(text("verdict_reason")?.as_deref())?,
         message: text("message")?,
         parts: 0,
         usage: text("usage")?.map(|usage| json(&usage, "usage")).transpose()?,

@@ -219,6 +219,12 @@ impl TestPostgres {
         format!("postgres://{role}@127.0.0.1:{}/{database}", self.port)
     }
 
+    /// What the server has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("server.log")).unwrap_or_default()
+    }
+
     /// The loopback port.
     #[must_use]
     pub fn port(&self) -> u16 {

@@ -60,26 +60,37 @@ fn rights(role: Role) -> Vec<Right> {
 
 /// Gives each role its rights, and takes what an earlier version gave beyond them.
 pub(super) async fn grant(connection: &mut PgConnection, roles: &Roles) -> Result<()> {
+    let fail = |error: sqlx::Error| failed(GRANTING, &error);
+    let owner: String = sqlx::query_scalar("select current_user::text")
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(fail)?;
+    let schema: String = sqlx::query_scalar("select current_schema()::text")
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(fail)?;
     let named = [(Role::Controller, &roles.controller), (Role::Gateway, &roles.gateway)];
-    for (role, name) in named.into_iter().filter_map(|(role, name)| name.as_deref().map(|name| (role, name))) {
+    let named: Vec<_> = named.into_iter().filter_map(|(role, name)| name.as_deref().map(|name| (role, name))).collect();
+    let mut script = String::new();
+    for &(role, name) in &named {
         must_exist(connection, role, name).await?;
+        // Who owns the tables has every right by that, and needs them to migrate again. All is taken before anything is given, so
+        // that one role may serve for both.
+        if name != owner {
+            script.push_str(&format!("revoke all on {}, {VERSIONS} from {};", TABLES.join(", "), quoted(name)));
+        }
+    }
+    for &(role, name) in named.iter().filter(|(_, name)| *name != owner) {
         let name = quoted(name);
-        let mut script = format!("revoke all on {}, {VERSIONS} from {name};", TABLES.join(", "));
+        script.push_str(&format!("grant usage on schema {} to {name};", quoted(&schema)));
         for Right { table, privilege, columns } in rights(role) {
             let columns = if columns.is_empty() { String::new() } else { format!(" ({})", columns.join(", ")) };
-            script.push_str(&format!(" grant {privilege}{columns} on {table} to {name};"));
+            script.push_str(&format!("grant {privilege}{columns} on {table} to {name};"));
         }
-        script.push_str(&format!(
-            " do $$ begin execute format('grant usage on schema %I to {}', current_schema()); end $$;",
-            // Inside a dollar-quoted format string: % is the only character with a meaning beside the quotes.
-            name.replace('\'', "''").replace('%', "%%")
-        ));
-        sqlx::raw_sql(AssertSqlSafe(script))
-            .execute(&mut *connection)
-            .await
-            .map_err(|error| failed(GRANTING, &error))?;
     }
-    Ok(())
+    sqlx::raw_sql(AssertSqlSafe(script)).execute(connection).await.map_err(fail).map(drop)
 }
 
 async fn must_exist(connection: &mut PgConnection, role: Role, name: &str) -> Result<()> {

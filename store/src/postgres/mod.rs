@@ -26,7 +26,7 @@ pub(crate) use migrate::migrate;
 use crate::{
     Appended, Options, Result, Role, StoreError, Writer,
     backend::{Backend, write_limit},
-    classify::{failed, late, unavailable},
+    classify::{failed, is_stale, late, unavailable},
     error::Category,
     lease::Lease,
     ops::{Append, Op},
@@ -99,7 +99,7 @@ impl PostgresStore {
         let begin = begin_statement(O::WRITES, limit);
         // A timeout drops the lease, which closes the connection: the server undoes what was open.
         let done = timeout(limit, self.attempt(op, &begin)).await.unwrap_or_else(|_| Err(late(O::NAME)));
-        if let Err(StoreError::Unavailable { .. }) = &done {
+        if done.as_ref().is_err_and(is_stale) {
             self.distrust.all_before_now();
         }
         done
@@ -145,7 +145,8 @@ impl PostgresStore {
 /// Begins a transaction that ends by itself on the server too: its statements, its waits for locks and its silences are bounded. Set for
 /// the transaction alone, in the same round trip: a pooler refuses settings at connect.
 fn begin_statement(writes: bool, limit: Duration) -> String {
-    let limit = limit.as_millis().max(1);
+    // A little sooner than the caller gives up, so that the server's own words arrive: "lock timeout" says more than silence.
+    let limit = (limit.as_millis() * 9 / 10).max(1);
     let bounds = format!(
         "set local statement_timeout = {limit}; set local lock_timeout = {limit}; set local idle_in_transaction_session_timeout = {limit}"
     );

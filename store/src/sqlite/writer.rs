@@ -163,10 +163,10 @@ impl Writer {
                     let done = self.transaction(&mut alone).await.map_err(|failure| match failure {
                         Failure::Begin(error) | Failure::Inside(error) => error,
                     });
-                    answer_all(alone, done);
+                    answer_all(alone, &done);
                 }
             }
-            Failure::Begin(error) | Failure::Inside(error) => answer_all(jobs, Err(error)),
+            Failure::Begin(error) | Failure::Inside(error) => answer_all(jobs, &Err(error)),
         }
     }
 
@@ -216,9 +216,9 @@ fn take_waiting(first: Box<dyn Job>, queue: &mut mpsc::Receiver<Box<dyn Job>>) -
     jobs
 }
 
-fn answer_all(jobs: Vec<Box<dyn Job>>, committed: Result<()>) {
+fn answer_all(jobs: Vec<Box<dyn Job>>, committed: &Result<()>) {
     for job in jobs {
-        let answer = match &committed {
+        let answer = match committed {
             Ok(()) => Ok(()),
             Err(error) => Err(shared(error)),
         };
