@@ -189,7 +189,7 @@ fn an_agent_that_exits_leaves_its_parts_its_code_and_its_last_words() {
     // The driver stays; what is delivered to it all the same fails at once.
     let next = drive.turn(2);
     assert_eq!((next.state, next.reason.as_deref()), (AgentState::Failed, Some("AgentExited")));
-    assert_eq!(drive.volumes.kinds(2), ["start", "error", "finish-step", "finish"]);
+    assert_eq!(drive.volumes.kinds(2), ["start", "start-step", "error", "finish-step", "finish"]);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_turn_that_is_cancelled_before_it_began_is_never_given_to_the_agent() {
     });
     let status = drive.over(1);
     assert_eq!(status.state, AgentState::Canceled);
-    assert_eq!(drive.volumes.kinds(1), ["start", "abort"]);
+    assert_eq!(drive.volumes.kinds(1), ["start", "start-step", "abort"]);
     let ready = drive.until("ready", |status| status.agent_ready);
     assert_eq!((ready.turn, ready.state), (Turn(1), AgentState::Canceled));
     drive.turn(2);

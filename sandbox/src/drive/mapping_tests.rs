@@ -289,6 +289,18 @@ fn an_output_that_grows_is_shown_a_few_times_only() {
 }
 
 #[test]
+fn an_output_in_two_forms_is_kept_in_both() {
+    let end = |raw: Value, text: &str| {
+        let done = json!({"status": "completed", "rawOutput": raw, "content": said(text)});
+        mapped(&[call("c", json!({"rawInput": {"n": 1}})), update("c", done)]).pop().unwrap()
+    };
+    let both = end(json!({"ok": true}), "the words");
+    assert_eq!(both["output"], json!({"ok": true}));
+    assert_eq!(both["providerMetadata"], json!({"agentsession": {"content": "the words"}}));
+    assert_eq!(end(json!({"text": "all the words"}), "the words")["providerMetadata"], Value::Null);
+}
+
+#[test]
 fn a_failed_call_says_why_in_text() {
     let fail = |more: Value| mapped(&[call("c", json!({"status": "pending"})), update("c", more)]).pop().unwrap();
     assert_eq!(fail(json!({"status": "failed", "content": said("no\nway")}))["errorText"], "no\nway");

@@ -49,13 +49,10 @@ impl Run {
     pub fn begin(dir: &Path, turn: Turn, bounds: Bounds) -> io::Result<Self> {
         let log = TurnLog::create(dir, turn, bounds)?;
         let mut run = Self { turn, kill_at: None, answered: None, log, mapper: Mapper::default() };
-        run.publish(Part::begin("start").at(&clock::now()));
+        let at = clock::now();
+        run.log.publish(Part::begin("start").at(&at));
+        run.log.publish(Part::begin("start-step").at(&at));
         Ok(run)
-    }
-
-    /// Publishes one part.
-    pub fn publish(&mut self, part: Part) {
-        self.log.publish(part);
     }
 
     /// Publishes what the mapper makes of something.

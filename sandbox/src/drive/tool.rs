@@ -11,6 +11,9 @@ use crate::{
     part::{Builder, Fields, Part},
 };
 
+/// Metadata of a call that is passed on: whose call it is, and the like. Outputs stand in metadata too, and are longer.
+const META_BYTES: usize = 1 << 10;
+
 /// How a call stands, as the agent says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Status {
@@ -36,8 +39,12 @@ struct Tool {
     input: Option<String>,
     /// Digest of the input that was shown.
     shown: Option<u64>,
-    /// The last output in `content`, `rawOutput` or the agent's own metadata, as text.
+    /// The agent's metadata of the call, as text, when it is short.
+    meta: Option<String>,
+    /// The last `rawOutput`, or what the agent's own metadata has in its place, as text.
     output: Option<String>,
+    /// The last text in `content`, as text.
+    said: Option<String>,
     /// What a terminal said so far: the inner text of a JSON string.
     terminal: String,
     terminal_content: bool,
@@ -145,6 +152,9 @@ impl Tool {
         keep(&mut self.title, fields.string("title"));
         keep(&mut self.kind, fields.string("kind"));
         keep(&mut self.locations, fields.get("locations"));
+        if self.meta.is_none() {
+            keep(&mut self.meta, fields.get("_meta").filter(|meta| meta.len() <= META_BYTES));
+        }
         let input = fields.get("rawInput").filter(|input| !is_blank(input));
         if let Some(input) = input {
             match self.shown {
@@ -160,7 +170,7 @@ impl Tool {
             self.output = Some(output.to_owned());
         }
         if let Some(meta) = fields.object("_meta") {
-            self.meta(&meta);
+            self.metadata(&meta);
         }
         input.is_some()
     }
@@ -193,12 +203,12 @@ impl Tool {
             }
         }
         if !text.is_empty() {
-            self.output = Some(format!("\"{text}\""));
+            self.said = Some(format!("\"{text}\""));
         }
     }
 
     /// What agents put into `_meta`: what a terminal said and how it ended, and one agent's own results.
-    fn meta(&mut self, meta: &Obj<'_>) {
+    fn metadata(&mut self, meta: &Obj<'_>) {
         for key in ["terminal_output_delta", "terminal_output"] {
             let said = meta.object(key);
             let said =
@@ -215,6 +225,7 @@ impl Tool {
             self.exit_of(exit);
         }
         if self.output.is_none()
+            && self.said.is_none()
             && let Some(response) = meta.object("claudeCode").and_then(|own| own.get("toolResponse"))
         {
             self.exit_of(response);
@@ -249,9 +260,12 @@ impl Tool {
         }
         let input = self.input.take().unwrap_or_else(|| self.known());
         self.shown = Some(digest(&input));
-        let own =
-            Fields::default().raw("kind", self.kind.as_deref()).raw("locations", self.locations.as_deref()).if_any();
-        let own = own.map(|own| format!("{{\"agentsession\":{own}}}"));
+        let own = Fields::default()
+            .raw("kind", self.kind.as_deref())
+            .raw("locations", self.locations.as_deref())
+            .raw("meta", self.meta.as_deref())
+            .if_any()
+            .map(ours);
         let available = |input: &str| self.part("tool-input-available").raw("toolName", &self.name).raw("input", input);
         let mut part =
             available(&input).maybe("title", self.title.as_deref()).maybe("providerMetadata", own.as_deref());
@@ -263,13 +277,14 @@ impl Tool {
 
     /// What there is of an output, as text.
     fn so_far(&self) -> Option<String> {
-        self.output.clone().or_else(|| (!self.terminal.is_empty()).then(|| format!("\"{}\"", self.terminal)))
+        let terminal = || (!self.terminal.is_empty()).then(|| format!("\"{}\"", self.terminal));
+        self.output.clone().or_else(|| self.said.clone()).or_else(terminal)
     }
 
     /// Shows an output that grows, each time it has grown by half: all of them together are then at most three times the last.
     fn preview(&mut self, out: &mut Out<'_>) {
         let (length, shown) = self.preview;
-        let grown = self.output.as_ref().map_or(self.terminal.len(), String::len);
+        let grown = self.output.as_ref().or(self.said.as_ref()).map_or(self.terminal.len(), String::len);
         if grown == 0 || (grown > length && grown < length + length / 2) {
             return;
         }
@@ -291,8 +306,13 @@ impl Tool {
             out.parts.push(Part::begin("data-terminal").raw("data", &data).at(out.at));
         }
         let exit = self.exit.map(|code| code.to_string());
-        let own = Fields::default().raw("exit", exit.as_deref()).raw("signal", self.signal.as_deref()).if_any();
-        let own = own.map(|own| format!("{{\"agentsession\":{own}}}"));
+        let mut own = Fields::default();
+        own.raw("exit", exit.as_deref()).raw("signal", self.signal.as_deref());
+        let short = own.if_any().map(ours);
+        // Of an output in two forms both are kept, unless one holds the other.
+        let other =
+            self.said.as_deref().filter(|said| self.output.as_deref().is_some_and(|o| !o.contains(inner(said))));
+        let own = own.raw("content", other).if_any().map(ours);
         let output = self.so_far();
         let (kind, key, value) = if self.status == Status::Failed {
             ("tool-output-error", "errorText", self.error_text(output))
@@ -300,10 +320,10 @@ impl Tool {
             ("tool-output-available", "output", output.unwrap_or_else(|| "null".to_owned()))
         };
         let mut part = self.part(kind).raw(key, &value).maybe("providerMetadata", own.as_deref());
-        if value.len() > PART_BYTES / 2 {
+        if value.len() + other.map_or(0, str::len) > PART_BYTES / 2 {
             let instead = format!("\"omitted: {} bytes\"", value.len());
             part =
-                part.instead(self.part(kind).raw(key, &instead).maybe("providerMetadata", own.as_deref()).at(out.at));
+                part.instead(self.part(kind).raw(key, &instead).maybe("providerMetadata", short.as_deref()).at(out.at));
         }
         out.parts.push(part.at(out.at));
         // What was said is in the log now; only what tells late updates apart stays.
@@ -324,6 +344,11 @@ impl Tool {
             None => "\"the tool call failed\"".to_owned(),
         }
     }
+}
+
+/// Fields of ours, as provider metadata.
+fn ours(fields: String) -> String {
+    format!("{{\"agentsession\":{fields}}}")
 }
 
 fn keep(slot: &mut Option<String>, value: Option<&str>) {

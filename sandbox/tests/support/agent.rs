@@ -25,7 +25,7 @@ pub fn run() {
     while let Some(message) = agent.next() {
         agent.id = message["id"].clone();
         match message["method"].as_str() {
-            Some("initialize") => agent.result(json!({"protocolVersion": 1, "agentCapabilities": {}})),
+            Some("initialize") => agent.result(&json!({"protocolVersion": 1, "agentCapabilities": {}})),
             Some("session/new") => {
                 agent.result(&json!({"sessionId": "s"}));
                 agent.script(&env::var("SCRIPT_EARLY").unwrap_or_default());

@@ -74,7 +74,6 @@ impl Driver {
             (_, Err(error)) => self.conclude(End::Failed(Reason::AgentError, error)),
             (_, Ok(prompt)) => {
                 if let Some(run) = &mut self.run {
-                    run.map(|_, out| out.parts.push(Part::begin("start-step").at(out.at)));
                     run.map(|mapper, out| self.early.drain_into(mapper, out));
                     if prompt.context.is_some() {
                         self.status.continuity = Some(REPRIME.to_owned());
