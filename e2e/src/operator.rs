@@ -133,14 +133,14 @@ impl Operator {
             .arg(settings.role.command())
             .args(["--store", &settings.store])
             .args(["--ops-listen", &ops])
-            .args(["--watch-namespaces", &test.namespace])
-            .args(["--operator-key-file", &test.key_file().display().to_string()])
             .args(["--log", "info,agentsession=debug,controller=debug,gateway=debug", "--log-format", "text"]);
         if settings.role != Role::Controller {
             command.args(["--http-listen", &http]);
         }
         if settings.role != Role::Gateway {
             command.args(["--sandbox-image", crate::test::SANDBOX_IMAGE]);
+            command.args(["--watch-namespaces", &test.namespace, "--namespace", &test.namespace]);
+            command.args(["--operator-key-file", &test.key_file().display().to_string()]);
         }
         command.args(&settings.arguments);
         let process = Process::spawn(command, &test.next_log("operator"))?;
@@ -197,7 +197,7 @@ impl Operator {
 pub fn program() -> PathBuf {
     let default = || {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
-        target.join("debug/agentsession")
+        target.join("e2e/agentsession")
     };
     std::env::var_os("AGENTSESSION_PROGRAM").map_or_else(default, PathBuf::from)
 }
@@ -209,5 +209,5 @@ pub fn program() -> PathBuf {
 pub async fn command(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Said> {
     let mut command = Command::new(program());
     command.args(arguments).envs(environment.iter().copied());
-    crate::cluster::run(command, None).await.context("build it with: make build")
+    crate::cluster::run(command, None).await.context("build it with: e2e/operator-build")
 }

@@ -152,7 +152,7 @@ impl Test {
     /// Writes down what the namespace holds, and says the most of it.
     async fn dump(&self) {
         let sections: [&[&str]; 5] = [
-            &["get", "agentsessions,pods,events", "-o", "wide", "--sort-by=.metadata.creationTimestamp"],
+            &["get", "agentsessions,pods,events", "-o", "wide"],
             &["get", "agentsessions,pods", "-o", "yaml"],
             &["describe", "pods"],
             &[

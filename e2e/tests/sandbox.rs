@@ -142,13 +142,11 @@ async fn a_deleted_pod_says_its_abort_and_waits_to_be_released() {
         })
         .await?;
         t.kubectl(&["delete", "pod", "by-hand", "--wait=false"]).await?;
-        let (_, log) = read_when(t, 1, "canceled").await?;
+        let (header, log) = read_when(t, 1, "canceled").await?;
+        assert!(!header.status.context("no status")?.agent_ready);
         let last: Value = serde_json::from_str(log.lines().last().context("no line")?)?;
         assert_eq!(last["part"]["type"], "abort");
-        await_condition("the agent container to end", seconds(15), async || {
-            Ok(container(t, "agent").await?.terminated)
-        })
-        .await?;
+        // The kubelet does not say that the agent's container has ended while the Pod is Terminating; the driver's status does.
         assert!(container(t, "recorder").await?.running.is_some(), "the recorder outlives SIGTERM");
         let released = std::time::Instant::now();
         recorder(t, &["deliver", "--release"], "").await?;
