@@ -1,6 +1,8 @@
 //! What an ordinary session costs the API server: its whole life, pass by pass, with real decisions and real projections over a cluster that does what it is
 //! told. The budget of a one-turn session is eight writes.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a fixture that does not hold is a failed test")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -43,7 +45,7 @@ struct World {
 }
 
 impl World {
-    fn new(spec: serde_json::Value) -> Self {
+    fn new(spec: &serde_json::Value) -> Self {
         let session = json!({
             "apiVersion": "agentsession.dev/v1alpha1", "kind": "AgentSession",
             "metadata": {"name": "hello", "namespace": "team-a", "uid": UID, "generation": 1},
@@ -113,17 +115,44 @@ impl World {
 
     /// `false` for a step that changes nothing.
     fn carry_out(&mut self, step: Step) -> bool {
-        let now = self.time();
-        let name = step.name();
+        let name = step.name().to_owned();
         match step {
             Step::Wait => return false,
+            Step::AddFinalizer => {
+                self.session.metadata.finalizers = Some(vec![crds::names::FINALIZER.to_owned()]);
+                self.writes.push(name);
+            }
+            Step::CreatePod { attempt, nonce, fresh_workspace: _ } => self.create(attempt, nonce),
+            Step::Deliver { turn, pod } => {
+                self.done.insert(Done::Delivered(pod.uid, turn));
+                self.say(AgentState::Running, turn, 0);
+            }
+            Step::Harvest { turn, .. } => self.read(turn),
+            Step::ReleaseRecorder { pod, .. } => {
+                self.done.insert(Done::RecorderReleased(pod.uid));
+            }
+            Step::DeletePod { .. } => {
+                self.writes.push(name);
+                self.patch_pod(json!({"metadata": {
+                    "deletionTimestamp": "2026-11-30T18:00:00Z", "deletionGracePeriodSeconds": 1,
+                }}));
+            }
+            Step::ReleasePod { .. } => {
+                self.writes.push(name);
+                self.pod = None;
+            }
+            step => self.record(step),
+        }
+        true
+    }
+
+    /// The steps of the store.
+    fn record(&mut self, step: Step) {
+        let now = self.time();
+        match step {
             Step::AcceptTurns(turns) => {
                 self.ledger.known = true;
                 self.ledger.turns.extend(turns.into_iter().map(|(turn, _)| accepted(turn, now)));
-            }
-            Step::AddFinalizer => {
-                self.session.metadata.finalizers = Some(vec![crds::names::FINALIZER.to_owned()]);
-                self.writes.push(name.to_owned());
             }
             Step::OpenAttempt { attempt, seed } => {
                 self.ledger.attempt = attempt;
@@ -131,7 +160,6 @@ impl World {
                     self.ledger.seed = seed;
                 }
             }
-            Step::CreatePod { attempt, nonce, fresh_workspace: _ } => self.create(attempt, nonce),
             Step::StartTurn { turn, attempt, pod } => {
                 let record = self.turn(turn);
                 record.state = TurnState::Running;
@@ -140,12 +168,7 @@ impl World {
                 record.started_at = Some(now);
                 record.running_for = Some(Duration::ZERO);
             }
-            Step::Deliver { turn, pod } => {
-                self.done.insert(Done::Delivered(pod.uid, turn));
-                self.say(AgentState::Running, turn, 0);
-            }
             Step::BeginHarvest { turn, .. } => self.turn(turn).state = TurnState::Harvesting,
-            Step::Harvest { turn, .. } => self.read(turn),
             Step::Settle(settle) => {
                 self.harvest = HarvestView::None;
                 let record = self.turn(settle.turn);
@@ -158,22 +181,8 @@ impl World {
                 record.settled_at = Some(now);
                 record.settled_for = Some(Duration::ZERO);
             }
-            Step::ReleaseRecorder { pod, .. } => {
-                self.done.insert(Done::RecorderReleased(pod.uid));
-            }
-            Step::DeletePod { .. } => {
-                self.writes.push(name.to_owned());
-                self.patch_pod(json!({"metadata": {
-                    "deletionTimestamp": "2026-11-30T18:00:00Z", "deletionGracePeriodSeconds": 1,
-                }}));
-            }
-            Step::ReleasePod { .. } => {
-                self.writes.push(name.to_owned());
-                self.pod = None;
-            }
             step => panic!("not in an ordinary life: {step:?}"),
         }
-        true
     }
 
     /// What the cluster and the agent do while the controller waits; `false` when they wait too.
@@ -286,7 +295,7 @@ fn spec(mode: &str, turns: usize) -> serde_json::Value {
 
 #[test]
 fn a_one_turn_session_costs_seven_writes() {
-    let mut world = World::new(spec("Autonomous", 1));
+    let mut world = World::new(&spec("Autonomous", 1));
     world.settle();
     let status = world.session.status.clone().unwrap();
     assert_eq!(world.ledger.turns[0].outcome, Some(Outcome::Succeeded));
@@ -308,7 +317,7 @@ fn a_one_turn_session_costs_seven_writes() {
 
 #[test]
 fn a_settled_session_costs_nothing() {
-    let mut world = World::new(spec("Autonomous", 1));
+    let mut world = World::new(&spec("Autonomous", 1));
     world.settle();
     let before = world.writes.len();
     for _ in 0..20 {
@@ -319,7 +328,7 @@ fn a_settled_session_costs_nothing() {
 
 #[test]
 fn a_turn_on_a_pod_that_waits_costs_two_statuses() {
-    let mut world = World::new(spec("Interactive", 1));
+    let mut world = World::new(&spec("Interactive", 1));
     world.settle();
     assert_eq!(world.writes.last().map(String::as_str), Some("status Idle"));
     let before = world.writes.len();
@@ -333,7 +342,7 @@ fn a_turn_on_a_pod_that_waits_costs_two_statuses() {
 
 #[test]
 fn three_turns_accepted_together_run_on_one_pod() {
-    let mut world = World::new(spec("Autonomous", 3));
+    let mut world = World::new(&spec("Autonomous", 3));
     world.settle();
     assert_eq!(world.writes.iter().filter(|write| *write == "create").count(), 1, "{:?}", world.writes);
     let statuses: Vec<_> = world.writes.iter().filter_map(|write| write.strip_prefix("status ")).collect();
