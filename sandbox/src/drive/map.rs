@@ -3,7 +3,7 @@
 //! Nothing is dropped: what is not understood becomes `data-acp` with the agent's own text. The sequence that comes out is always
 //! legal for a client that stops at the first mistake: a delta stands inside its block, an output behind an input.
 
-use transcript::status::Usage;
+use transcript::{Turn, status::Usage};
 
 use crate::{
     drive::tool::Tools,
@@ -67,8 +67,9 @@ struct Block {
 }
 
 /// State of one turn's mapping.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mapper {
+    turn: Turn,
     blocks: u32,
     open: Option<Block>,
     tools: Tools,
@@ -77,6 +78,16 @@ pub struct Mapper {
 }
 
 impl Mapper {
+    /// The mapping of this turn.
+    pub fn new(turn: Turn) -> Self {
+        Self { turn, blocks: 0, open: None, tools: Tools::default(), last_usage: None, usage: None }
+    }
+
+    /// The id of data that is replaced by the next of its kind: a client replaces by id, also across turns.
+    fn id(&self, what: &str) -> String {
+        format!("\"{what}-{}\"", self.turn)
+    }
+
     /// Maps one `update` of a `session/update`.
     pub fn update(&mut self, update: &str, out: &mut Out<'_>) {
         let Some(fields) = Obj::parse(update) else {
@@ -220,7 +231,7 @@ impl Mapper {
         }
         self.interrupt(false, out);
         let data = fields.without(KIND);
-        out.parts.push(Part::begin("data-plan").raw("id", "\"plan\"").raw("data", &data).at(out.at));
+        out.parts.push(Part::begin("data-plan").raw("id", &self.id("plan")).raw("data", &data).at(out.at));
     }
 
     /// Agents repeat these; an equal one says nothing new.
@@ -230,7 +241,7 @@ impl Mapper {
         }
         let data = fields.without(KIND);
         if self.last_usage.as_deref() != Some(data.as_str()) {
-            out.parts.push(Part::begin("data-usage").raw("id", "\"usage\"").raw("data", &data).at(out.at));
+            out.parts.push(Part::begin("data-usage").raw("id", &self.id("usage")).raw("data", &data).at(out.at));
             self.last_usage = Some(data);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use serde_json::{Value, json};
+use transcript::Turn;
 
 use super::map::{Mapper, Out};
 use crate::{
@@ -15,7 +16,7 @@ const AT: &str = "2026-11-30T18:00:00.123Z";
 
 /// Feeds updates; the parts of all of them, and of the end.
 fn parts(updates: &[&str]) -> Vec<Part> {
-    let mut mapper = Mapper::default();
+    let mut mapper = Mapper::new(Turn(2));
     let mut out = Out::new(AT);
     updates.iter().for_each(|update| mapper.update(update, &mut out));
     mapper.close(&mut out);
@@ -145,7 +146,7 @@ fn usage_mode_and_commands_do_not_cut_a_text() {
         kinds(&parts),
         ["text-start", "text-delta", "data-usage", "data-mode", "data-commands", "text-delta", "text-end"]
     );
-    assert_eq!(parts[2], json!({"type": "data-usage", "id": "usage", "data": {"used": 5, "size": 100}}));
+    assert_eq!(parts[2], json!({"type": "data-usage", "id": "usage-2", "data": {"used": 5, "size": 100}}));
     assert_eq!(parts[3], json!({"type": "data-mode", "data": {"currentModeId": "code"}, "transient": true}));
     assert_eq!(parts[4]["transient"], true);
 }
@@ -324,7 +325,7 @@ fn diffs_and_plans_are_data() {
     assert_eq!(parts[1]["data"], json!({"path": "/a", "oldText": null, "newText": "x", "toolCallId": "c"}));
     assert_eq!(
         parts[4],
-        json!({"type": "data-plan", "id": "plan", "data": {"entries": [{"content": "do", "status": "pending"}]}})
+        json!({"type": "data-plan", "id": "plan-2", "data": {"entries": [{"content": "do", "status": "pending"}]}})
     );
 }
 
@@ -393,7 +394,7 @@ fn the_agents_own_text_is_passed_on_byte_for_byte() {
 
 #[test]
 fn a_permission_is_often_the_first_sight_of_a_call() {
-    let mut mapper = Mapper::default();
+    let mut mapper = Mapper::new(Turn(2));
     let mut out = Out::new(AT);
     let asked =
         json!({"toolCall": {"toolCallId": "g", "title": "Shell", "kind": "execute", "rawInput": {"command": "ls"}}})
@@ -409,7 +410,7 @@ fn a_permission_is_often_the_first_sight_of_a_call() {
 
 #[test]
 fn usage_is_what_the_agent_reports() {
-    let mut mapper = Mapper::default();
+    let mut mapper = Mapper::new(Turn(2));
     let mut out = Out::new(AT);
     mapper.update(r#"{"sessionUpdate":"usage_update","used":5,"size":10}"#, &mut out);
     assert_eq!(mapper.usage(), None);
@@ -480,7 +481,7 @@ proptest! {
 
     #[test]
     fn any_text_at_all_is_borne(updates in proptest::collection::vec(".{0,40}", 0..8)) {
-        let mut mapper = Mapper::default();
+        let mut mapper = Mapper::new(Turn(2));
         let mut out = Out::new(AT);
         for update in updates.iter().filter(|update| serde_json::from_str::<&serde_json::value::RawValue>(update).is_ok()) {
             mapper.update(update, &mut out);

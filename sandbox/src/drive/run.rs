@@ -48,7 +48,7 @@ impl Run {
     /// When the log cannot be created, or stands there already.
     pub fn begin(dir: &Path, turn: Turn, bounds: Bounds) -> io::Result<Self> {
         let log = TurnLog::create(dir, turn, bounds)?;
-        let mut run = Self { turn, kill_at: None, answered: None, log, mapper: Mapper::default() };
+        let mut run = Self { turn, kill_at: None, answered: None, log, mapper: Mapper::new(turn) };
         let at = clock::now();
         run.log.publish(Part::begin("start").at(&at));
         run.log.publish(Part::begin("start-step").at(&at));

@@ -208,6 +208,12 @@ impl Drive {
         let parts = lines.iter().filter(|line| line.contains("\"type\":\"ui-message\",\"turn\"")).count();
         assert_eq!(status.parts as usize, parts);
         assert_eq!(status.log_bytes, fs::metadata(self.volumes.turn_log(turn)).unwrap().len());
+        // As a harvest reads it: whole, undamaged, every index there, and cut by the bound that the status names.
+        let log = fs::read(self.volumes.turn_log(turn)).unwrap();
+        let facts = transcript::scan::scan(Turn(turn), &log).facts(status.log_bytes);
+        assert_eq!((facts.damaged_lines, facts.torn_tail, facts.read_to), (0, false, status.log_bytes), "{facts:?}");
+        assert!(facts.indexes.is_exactly(status.parts), "{facts:?}");
+        assert_eq!(facts.marker.map(|reason| reason.as_str()), status.truncated_reason.as_deref());
         status
     }
 
