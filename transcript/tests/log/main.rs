@@ -4,13 +4,14 @@
 use std::borrow::Cow;
 
 use agentsession_transcript::{
-    PartIndex, Reason, Turn, limits,
-    line::{Line, LineSplitter, Position, lines},
+    IndexSet, PartIndex, Reason, Turn, limits,
+    line::Position,
     merge::{BatchLimit, batches, missing},
     parse::{DefectKind, Parsed, PartKind, parse_line},
     scan::{DEFECTS_KEPT, LogScanner, scan},
 };
-use proptest::prelude::*;
+
+mod properties;
 
 const TURN: Turn = Turn(1);
 
@@ -315,95 +316,16 @@ fn batches_keep_to_rows_and_bytes_and_lose_nothing() {
     assert_eq!(sizes, [vec![2, 3], vec![4], vec![5, 6, 8], vec![9]]);
 }
 
-fn arbitrary_line() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
-        3 => (0..20_u32, "[a-z\u{e9}\u{1f980}]{0,8}").prop_map(|(index, text)| line(index, &delta(&text)).into_bytes()),
-        1 => prop::collection::vec(any::<u8>().prop_filter("no newline", |byte| *byte != b'\n'), 0..40),
-        1 => "[\\{\\}\\[\\]\":,a-z0-9\\\\u]{0,40}".prop_map(String::into_bytes),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn any_chunking_gives_the_same_lines(
-        log in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..300),
-        sizes in prop::collection::vec(1..40_usize, 1..20),
-        max in 1..30_usize,
-    ) {
-        let run = |sizes: &[usize]| {
-            let mut splitter = LineSplitter::resume(Position { line: 1, offset: 0 }, max);
-            let mut found = Vec::new();
-            let (mut rest, mut at) = (log.as_slice(), 0);
-            while !rest.is_empty() {
-                let size = sizes[at % sizes.len()].min(rest.len());
-                splitter.push(&rest[..size], |line| found.push(match line {
-                    Line::Whole { at, bytes } => (at, bytes.len() as u64, Some(bytes.to_vec())),
-                    Line::TooLong { at, len } => (at, len, None),
-                }));
-                (rest, at) = (&rest[size..], at + 1);
-            }
-            (found, splitter.torn_tail(), splitter.read_to())
-        };
-        let (found, tail, read_to) = run(&sizes);
-        prop_assert_eq!((&found, tail, read_to), (&run(&[usize::MAX]).0, run(&[1]).1, log.len() as u64));
-        for (at, len, bytes) in &found {
-            let begin = usize::try_from(at.offset).unwrap();
-            let end = begin + usize::try_from(*len).unwrap();
-            prop_assert_eq!(log[end], b'\n');
-            prop_assert_eq!(bytes.is_none(), end - begin > max);
-            if let Some(bytes) = bytes {
-                prop_assert_eq!(bytes.as_slice(), &log[begin..end]);
-            }
-        }
-    }
-
-    #[test]
-    fn whole_and_streamed_reading_agree(
-        text in prop::collection::vec(arbitrary_line(), 0..20),
-        torn in arbitrary_line(),
-        size in 1..50_usize,
-    ) {
-        let log = [log(&text), torn].concat();
-        let whole = scan(TURN, &log);
-        let mut scanner = LogScanner::new(TURN);
-        let mut parts = Vec::new();
-        for chunk in log.chunks(size) {
-            scanner.push(chunk, |part| {
-                if part.turn == TURN {
-                    parts.push((part.index, part.raw.into_owned(), part.kind));
-                }
-            });
-        }
-        let expected: Vec<_> = whole.parts.iter().map(|p| (p.index, p.raw.clone().into_owned(), p.kind)).collect();
-        prop_assert_eq!(parts, expected);
-        prop_assert_eq!(scanner.account(), &whole.account);
-        prop_assert_eq!(scanner.torn_tail(), whole.torn_tail);
-        prop_assert_eq!(scanner.facts(true, log.len() as u64), whole.facts(log.len() as u64));
-        prop_assert_eq!(lines(&log).count(), text.len());
-    }
-
-    #[test]
-    fn parsing_is_total_and_a_kept_part_is_valid_json_found_in_the_line(line in arbitrary_line()) {
-        if let Parsed::Part(part) = parse_line(&line) {
-            prop_assert!(serde_json::from_str::<&serde_json::value::RawValue>(&part.raw).is_ok());
-            prop_assert_eq!(part.raw.as_bytes()[0], b'{');
-            prop_assert!(std::str::from_utf8(&line).unwrap().contains(part.raw.as_ref()));
-        }
-    }
-
-    #[test]
-    fn merging_twice_changes_nothing(
-        indexes in prop::collection::vec(0..30_u32, 0..40),
-        present in prop::collection::btree_set(0..30_u32, 0..20),
-    ) {
-        let text = log(&indexes.iter().map(|i| line(*i, &delta(&i.to_string())).into_bytes()).collect::<Vec<_>>());
-        let found = scan(TURN, &text);
-        let mut stored: agentsession_transcript::IndexSet = present.iter().copied().map(PartIndex).collect();
-        let first: Vec<PartIndex> = missing(&found.parts, &stored).map(|part| part.index).collect();
-        for index in &first {
-            prop_assert!(stored.insert(*index), "an identity is offered once and only when it is missing");
-        }
-        prop_assert!(found.account.seen.is_subset(&stored));
-        prop_assert_eq!(missing(&found.parts, &stored).count(), 0);
-    }
+#[test]
+fn a_log_of_16_mib_and_50_000_parts_is_read_whole() {
+    let text = "x".repeat(200);
+    let log: Vec<u8> = (0..limits::PARTS_PER_TURN).flat_map(|i| (line(i, &delta(&text)) + "\n").into_bytes()).collect();
+    assert!(log.len() as u64 > limits::LOG_BYTES - (1 << 20), "{}", log.len());
+    let found = scan(TURN, &log);
+    assert!(found.account.seen.is_exactly(limits::PARTS_PER_TURN));
+    assert_eq!(found.account.damage.lines, 0);
+    let batches: Vec<usize> =
+        batches(missing(&found.parts, &IndexSet::new()), BatchLimit::default()).map(|batch| batch.len()).collect();
+    assert_eq!(batches.iter().sum::<usize>(), found.parts.len());
+    assert!(batches.iter().all(|rows| *rows <= BatchLimit::default().rows));
 }
