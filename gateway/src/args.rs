@@ -3,17 +3,19 @@
 use std::{net::SocketAddr, time::Duration};
 
 use clap::builder::{TypedValueParser, ValueParser};
+use crds::names::TOKEN_AUDIENCE;
 
 /// Settings of the gateway, to be flattened into the arguments of a program.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Gateway")]
+#[group(id = "gateway")]
 pub struct Args {
     /// Address that the gateway listens on
     #[arg(long, env = "AGENTSESSION_HTTP_LISTEN", default_value = "127.0.0.1:8080")]
     pub http_listen: SocketAddr,
 
     /// Audience that a token must have; tokens for the API server's own audience are accepted too
-    #[arg(long, env = "AGENTSESSION_AUDIENCE", default_value = "agentsession")]
+    #[arg(long, env = "AGENTSESSION_AUDIENCE", default_value = TOKEN_AUDIENCE)]
     pub audience: String,
 
     /// Connections held at once; more wait to be accepted
@@ -28,6 +30,10 @@ pub struct Args {
     #[arg(long, env = "AGENTSESSION_HTTP_MAX_STREAMS", default_value_t = 256, value_parser = count())]
     pub http_max_streams: usize,
 
+    /// Pages of transcripts held at once; more wait. Each holds at most about 12 MiB until its client has taken it
+    #[arg(long, env = "AGENTSESSION_HTTP_MAX_PAGES", default_value_t = 32, value_parser = count())]
+    pub http_max_pages: usize,
+
     /// Time from a request to the headers of its answer
     #[arg(long, env = "AGENTSESSION_HTTP_REQUEST_TIMEOUT", default_value = "30s", value_parser = duration)]
     pub http_request_timeout: Duration,
@@ -36,8 +42,8 @@ pub struct Args {
     #[arg(long, env = "AGENTSESSION_HTTP_CLUSTER_TIMEOUT", default_value = "5s", value_parser = duration)]
     pub http_cluster_timeout: Duration,
 
-    /// Time that a client may take to send the headers of a request, or to send the next one
-    #[arg(long, env = "AGENTSESSION_HTTP_HEADER_TIMEOUT", default_value = "30s", value_parser = duration)]
+    /// Time that a client may take to send the headers of a request, or to send the next one: longer than proxies keep idle connections
+    #[arg(long, env = "AGENTSESSION_HTTP_HEADER_TIMEOUT", default_value = "75s", value_parser = duration)]
     pub http_header_timeout: Duration,
 
     /// Time for which a client may take nothing of what is sent to it before it is cut
@@ -62,13 +68,14 @@ impl Default for Args {
     fn default() -> Self {
         Self {
             http_listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            audience: "agentsession".to_owned(),
+            audience: TOKEN_AUDIENCE.to_owned(),
             http_max_connections: 2048,
             http_max_requests: 256,
             http_max_streams: 256,
+            http_max_pages: 32,
             http_request_timeout: Duration::from_secs(30),
             http_cluster_timeout: Duration::from_secs(5),
-            http_header_timeout: Duration::from_secs(30),
+            http_header_timeout: Duration::from_secs(75),
             http_stall_timeout: Duration::from_secs(60),
             http_drain_timeout: Duration::from_secs(10),
             http_store_patience: Duration::from_secs(30),

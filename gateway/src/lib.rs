@@ -59,6 +59,8 @@ struct Inner {
     requests: Arc<Semaphore>,
     /// Streams that are open.
     streams: Arc<Semaphore>,
+    /// Pages that are held, until their client has taken them.
+    pages: Arc<Semaphore>,
 }
 
 impl Gateway {
@@ -71,6 +73,7 @@ impl Gateway {
             inner: Arc::new(Inner {
                 requests: Arc::new(Semaphore::new(args.http_max_requests)),
                 streams: Arc::new(Semaphore::new(args.http_max_streams)),
+                pages: Arc::new(Semaphore::new(args.http_max_pages)),
                 readiness: Readiness::default(),
                 args,
                 store,

@@ -1,15 +1,19 @@
 //! `GET …/transcript`: stored parts in insertion order, page by page, with the turn records.
 
+use std::convert::Infallible;
+
 use axum::{
-    Json,
+    body::{Body, Bytes},
     extract::State,
-    http::HeaderMap,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use futures::stream;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use store::StoredPart;
+use tokio::sync::OwnedSemaphorePermit;
 use transcript::{PartIndex, Seq, SessionUid, Turn};
 
 use crate::{
@@ -19,6 +23,9 @@ use crate::{
     query::PageQuery,
     routes::{SessionPath, no_store},
 };
+
+/// A body frame.
+const CHUNK: usize = 64 << 10;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,6 +76,8 @@ pub(crate) async fn transcript(
     query: PageQuery,
 ) -> Result<Response, ApiError> {
     let (_, found) = gateway.open_session(&headers, &namespace, &name, query.uid.as_ref()).await?;
+    // Waits; the time limit of the request is the bound of it.
+    let permit = gateway.inner.pages.clone().acquire_owned().await.map_err(|_| ApiError::Busy("pages"))?;
     let store = &gateway.inner.store;
     let page = match (found.record, found.live) {
         (Some(record), _) => {
@@ -87,7 +96,32 @@ pub(crate) async fn transcript(
         }
         (None, None) => return Err(ApiError::SessionNotFound { namespace, name }),
     };
-    Ok(no_store(Json(page).into_response()))
+    Ok(no_store(held(&page, permit)))
+}
+
+/// The page as an answer that keeps its permit until the client has taken it all: pages are large, and clients may be slow.
+fn held(page: &Page, permit: OwnedSemaphorePermit) -> Response {
+    let bytes = match serde_json::to_vec(page) {
+        Ok(bytes) => Bytes::from(bytes),
+        // Nothing in a page can fail to be written; were it so, the record is what is broken.
+        Err(error) => {
+            tracing::error!(%error, "a page could not be written");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+    };
+    let length = bytes.len();
+    let chunks = stream::unfold((bytes, permit), |(mut rest, permit)| async move {
+        if rest.is_empty() {
+            return None;
+        }
+        let chunk = rest.split_to(rest.len().min(CHUNK));
+        Some((Ok::<_, Infallible>(chunk), (rest, permit)))
+    });
+    let mut response = Response::new(Body::from_stream(chunks));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    response
 }
 
 #[cfg(test)]

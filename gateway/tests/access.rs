@@ -1,5 +1,6 @@
 //! Who may read what, and what everybody else is told.
 
+#[cfg(test)]
 mod support;
 
 use std::time::Duration;

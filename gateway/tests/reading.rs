@@ -1,5 +1,6 @@
 //! Pages, lists and descriptions: what is in them, and what one bad part may not do.
 
+#[cfg(test)]
 mod support;
 
 use serde_json::{Value, json};
@@ -191,7 +192,7 @@ async fn only_get_is_offered() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_503_after_the_timeout() {
     let world = three_turns();
-    world.store.from_read(0, support::memory::Read::Hang);
+    world.store.reads_from(0, support::memory::Read::Hang);
     assert_eq!(world.get(&format!("{SESSION}/transcript")).await.error(), (503, "timeout".into()));
 }
 
@@ -231,4 +232,19 @@ async fn readiness_follows_the_store_and_liveness_does_not() {
     world.store.set_down(false);
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     assert_eq!(world.get_with("/readyz", &[]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_nobody_takes_hold_up_pages_only() {
+    let world = World::with(agentsession_gateway::Args { http_max_pages: 1, ..agentsession_gateway::Args::default() });
+    world.store.put(record("fix-login", "uid-1"), vec![turn(1, "one")], &[(1, 0, r#"{"type":"start"}"#)]);
+    let path = format!("{SESSION}/transcript");
+    let request = http::Request::get(&path).header("authorization", "Bearer alice-token");
+    let request = request.body(axum::body::Body::empty()).unwrap();
+    let untaken = tower::ServiceExt::oneshot(world.router(), request).await.unwrap();
+    assert_eq!(world.get(&path).await.error(), (503, "timeout".into()));
+    assert_eq!(world.get(SESSION).await.status, 200);
+    drop(untaken);
+    let taken = world.get(&path).await;
+    assert_eq!(taken.header("content-length"), Some(taken.text().len().to_string().as_str()));
 }

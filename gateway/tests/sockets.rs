@@ -1,5 +1,7 @@
 //! The gateway on a real socket: shutdown, readers that stall, senders that stall.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails as the test does")]
 
+#[cfg(test)]
 mod support;
 
 use std::{net::SocketAddr, time::Duration};
@@ -85,7 +87,7 @@ async fn a_stream_is_served_whole_and_its_connection_used_again() {
 #[tokio::test]
 async fn shutdown_lets_a_stream_end() {
     let served = served(Args::default(), 10, 100).await;
-    served.world.store.from_read(0, Read::Slow(Duration::from_millis(300)));
+    served.world.store.reads_from(0, Read::Slow(Duration::from_millis(300)));
     let socket = served.ask(STREAM).await;
     served.metric("agentsession_gateway_streams 1").await;
     let began = Instant::now();
@@ -101,7 +103,7 @@ async fn shutdown_lets_a_stream_end() {
 async fn shutdown_does_not_hang_on_streams_that_do_not_end() {
     let args = Args { http_drain_timeout: Duration::from_millis(300), ..Args::default() };
     let served = served(args, 10, 100).await;
-    served.world.store.from_read(0, Read::Hang);
+    served.world.store.reads_from(0, Read::Hang);
     let waiting = served.ask(STREAM).await;
     let idle = TcpStream::connect(served.address).await.unwrap();
     served.metric("agentsession_gateway_streams 1").await;
@@ -138,7 +140,7 @@ async fn a_reader_that_takes_nothing_is_cut_and_costs_little() {
 #[tokio::test]
 async fn a_client_that_goes_away_frees_its_place() {
     let served = served(Args::default(), 10, 100).await;
-    served.world.store.from_read(0, Read::Hang);
+    served.world.store.reads_from(0, Read::Hang);
     let socket = served.ask(STREAM).await;
     served.metric("agentsession_gateway_streams 1").await;
     drop(socket);

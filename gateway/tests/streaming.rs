@@ -1,5 +1,12 @@
 //! What a client of a stream receives, byte for byte, when all goes well and when it does not.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a helper of a test fails as the test does"
+)]
 
+#[cfg(test)]
 mod support;
 
 use std::time::Duration;
@@ -278,7 +285,7 @@ async fn a_slow_store_is_bridged_by_heartbeats() {
     let world = World::new();
     put(&world, vec![complete(1, "hello")], &text_turn(1, "one"));
     let quick = world.get(STREAM).await;
-    world.store.from_read(0, Read::Slow(Duration::from_secs(29)));
+    world.store.reads_from(0, Read::Slow(Duration::from_secs(29)));
     let slow = world.get(STREAM).await;
     let (start, rest) = quick.text().split_at(quick.text().find("\n\n").unwrap() + 2);
     assert_eq!(slow.text(), format!("{start}: keep-alive\n\n{rest}"));
@@ -290,8 +297,8 @@ async fn a_store_that_fails_for_a_moment_is_asked_again() {
     put(&world, vec![complete(1, "hello")], &text_turn(1, "one"));
     let well = world.get(STREAM).await;
     let read = world.store.reads();
-    world.store.from_read(read, Read::Down);
-    world.store.from_read(read + 3, Read::Fine);
+    world.store.reads_from(read, Read::Down);
+    world.store.reads_from(read + 3, Read::Fine);
     assert_eq!(world.get(STREAM).await, well);
 }
 
@@ -302,7 +309,7 @@ async fn a_store_that_fails_in_the_middle_ends_the_stream_legally() {
         let mut parts = vec![(1, 0, r#"{"type":"text-start","id":"t1"}"#.to_owned())];
         parts.extend((1..1200).map(|i| (1, i, r#"{"type":"text-delta","id":"t1","delta":"x"}"#.to_owned())));
         put(&world, vec![complete(1, "hello")], &parts);
-        world.store.from_read(1, what);
+        world.store.reads_from(1, what);
         let began = tokio::time::Instant::now();
         let answer = world.get(STREAM).await;
         assert!((30..33).contains(&began.elapsed().as_secs()), "{name}: {:?}", began.elapsed());
@@ -313,7 +320,7 @@ async fn a_store_that_fails_in_the_middle_ends_the_stream_legally() {
         assert_eq!((&note["turn"], &note["after"]), (&json!(1), &json!(999)), "{name}");
         assert!(!answer.text().contains("db.internal"));
         // What the note says is where the client goes on once the store is back.
-        world.store.from_read(0, Read::Fine);
+        world.store.reads_from(0, Read::Fine);
         let rest = world.get(&format!("{STREAM}?after=1.999")).await;
         assert!(rest.text().contains("id: 1.1000\n") && !rest.text().contains("id: 1.999\n"));
         assert!(world.metrics().contains(r#"agentsession_gateway_streams_ended_total{end="StoreFailed"} 1"#));
@@ -325,7 +332,7 @@ async fn read_while(world: &World, act: impl FnOnce(&World)) -> Result<String, S
     let mut parts = vec![(1, 0, r#"{"type":"text-start","id":"t1"}"#.to_owned())];
     parts.extend((1..50_000).map(|i| (1, i, r#"{"type":"text-delta","id":"t1","delta":"x"}"#.to_owned())));
     put(world, vec![complete(1, "hello")], &parts);
-    world.store.from_read(0, Read::Slow(Duration::from_secs(20)));
+    world.store.reads_from(0, Read::Slow(Duration::from_secs(20)));
     let request = http::Request::get(STREAM).header("authorization", "Bearer alice-token").body(Body::empty()).unwrap();
     let response = world.router().oneshot(request).await.unwrap();
     act(world);

@@ -147,7 +147,7 @@ impl Memory {
     }
 
     /// From the n-th read of parts on, reads do this.
-    pub fn from_read(&self, n: u64, what: Read) {
+    pub fn reads_from(&self, n: u64, what: Read) {
         self.script.lock().unwrap().push((n, what));
     }
 

@@ -1,8 +1,8 @@
 //! What the tests of the gateway share: a scripted API server, a scripted store, and a gateway between them.
-#![expect(clippy::missing_panics_doc, reason = "a test helper that fails is a test that fails")]
 #![expect(dead_code, reason = "each test program uses some of it")]
 
 pub mod api;
+pub mod canned;
 pub mod log;
 pub mod memory;
 
@@ -16,6 +16,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use prometheus_client::registry::Registry;
+use store::SharedStore;
 use tower::ServiceExt;
 
 use self::{api::Api, memory::Memory};
@@ -36,14 +37,23 @@ impl World {
     }
 
     pub fn with(args: Args) -> Self {
+        let store = Arc::new(Memory::default());
+        Self::over(args, store.clone(), store)
+    }
+
+    /// Over a real store; the scripted one stays empty.
+    pub fn over_store(store: SharedStore) -> Self {
+        Self::over(Args::default(), store, Arc::new(Memory::default()))
+    }
+
+    fn over(args: Args, read: SharedStore, store: Arc<Memory>) -> Self {
         let api = Api::new();
         api.token("alice-token", "alice", Some("agentsession"));
         api.allow("alice", Some("team-a"), None);
         api.namespace("team-a", "ns-1");
-        let store = Arc::new(Memory::default());
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let gateway = Gateway::new(args, store.clone(), api.client(), metrics);
+        let gateway = Gateway::new(args, read, api.client(), metrics);
         Self { api, store, registry, gateway }
     }
 
