@@ -181,11 +181,12 @@ impl Projection<'_> {
         }
         match (self.facts.abandoned, &self.facts.waiting) {
             (Some(reason), _) => self.abandon(&mut status, reason),
-            (None, Some((reason, message))) => {
+            // A connection that is refused now and times out then is one outage: its first words stand.
+            (None, Some((reason, message))) if status.reason != Some(*reason) => {
                 status.reason = Some(*reason);
                 status.message = Some(message.clone());
             }
-            (None, None) => {}
+            (None, _) => {}
         }
         if self.facts.slow_harvest && status.phase == Some(Phase::Running) {
             status.phase = Some(Phase::Harvesting);

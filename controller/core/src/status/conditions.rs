@@ -35,12 +35,8 @@ impl Projection<'_> {
     /// Without the store only the Pod and the reason are news; what had been settled stays so, for the generation that it was settled for.
     pub(super) fn conditions_without_ledger(&self, status: &AgentSessionStatus) -> Vec<Condition> {
         let phase = status.phase.unwrap_or(Phase::Pending);
-        let (reason, message) = match (&self.facts.abandoned, &self.facts.waiting) {
-            (Some(reason), waiting) => (*reason, waiting.as_ref().map(|(_, message)| message.clone())),
-            (None, Some((reason, message))) => (*reason, Some(message.clone())),
-            (None, None) => (Reason::StoreUnavailable, None),
-        };
-        let message = message.unwrap_or_default();
+        let reason = status.reason.unwrap_or(Reason::StoreUnavailable);
+        let message = status.message.clone().unwrap_or_default();
         let complete = match self.facts.abandoned {
             Some(reason) => verb(FALSE, reason, message.clone()),
             None => verb(UNKNOWN, reason, message.clone()),

@@ -216,3 +216,17 @@ fn suspension_is_reached_when_the_pod_is_gone_and_not_before() {
     assert!(condition(object.status(), "Suspended").unwrap().last_transition_time > since);
     assert_eq!(object.status().phase, Some(Phase::Provisioning));
 }
+
+#[test]
+fn an_outage_that_changes_its_words_is_one_write() {
+    let mut object = Object::new(1);
+    live_through_turn_one(&mut object);
+    let before = object.writes.len();
+    for words in ["connection refused", "timed out", "connection refused", "no route to host"] {
+        object.pass(None, Some(&up()), &waiting(Reason::StoreUnavailable, words));
+    }
+    assert_eq!(object.writes.len(), before + 1);
+    assert_eq!(object.status().message.as_deref(), Some("connection refused"));
+    let complete = condition(object.status(), names::CONDITION_TRANSCRIPT_COMPLETE).unwrap();
+    assert_eq!((complete.status.as_str(), complete.message.as_str()), ("Unknown", "connection refused"));
+}
