@@ -126,3 +126,57 @@ fn postgres(operation: &'static str, code: &str, said: &Said) -> StoreError {
         _ => StoreError::Unavailable { operation, source },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Category;
+
+    fn said() -> Said {
+        Said { text: "said".to_owned(), stale: false }
+    }
+
+    #[test]
+    fn a_sqlstate_means_what_the_caller_can_do() {
+        for (code, category) in [
+            ("53100", Category::Full),
+            ("25006", Category::Unavailable),
+            ("57P01", Category::Unavailable),
+            ("57014", Category::Unavailable),
+            ("55P03", Category::Unavailable),
+            ("40P01", Category::Unavailable),
+            ("53300", Category::Unavailable),
+            ("08006", Category::Unavailable),
+            ("42501", Category::Unusable),
+            ("42P01", Category::Unusable),
+            ("26000", Category::Unusable),
+            ("28P01", Category::Unusable),
+            ("XX001", Category::Unusable),
+            ("23505", Category::Refused),
+            ("22021", Category::Refused),
+            ("42601", Category::Refused),
+        ] {
+            assert_eq!(postgres("testing", code, &said()).category(), category, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_sqlite_code_means_what_the_caller_can_do() {
+        for (code, category) in [
+            (5, Category::Unavailable),
+            (517, Category::Unavailable),
+            (10, Category::Unavailable),
+            (14, Category::Unavailable),
+            (13, Category::Full),
+            (4874, Category::Full),
+            (11, Category::Unusable),
+            (779, Category::Unusable),
+            (26, Category::Unusable),
+            (1, Category::Unusable),
+            (1555, Category::Refused),
+            (1811, Category::Refused),
+        ] {
+            assert_eq!(sqlite("testing", code, said()).category(), category, "{code}");
+        }
+    }
+}

@@ -117,7 +117,12 @@ fn sqlite(path: &str) -> SqliteConnectOptions {
 
 fn postgres(parsed: PgConnectOptions, options: &Options) -> PgConnectOptions {
     let named = parsed.application_name("agentsession").disable_statement_logging();
-    if options.transaction_pooler { named.statement_cache_capacity(0) } else { named }
+    if options.transaction_pooler {
+        // A pooler also refuses the settings at connect that it does not know.
+        named.statement_cache_capacity(0).extra_float_digits(None)
+    } else {
+        named
+    }
 }
 
 #[cfg(test)]

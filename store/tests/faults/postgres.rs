@@ -5,9 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agentsession_store::{Category, Options, Role, SharedStore, StoreError, connect, migrate, testing::TestPostgres};
+use agentsession_store::{
+    Category, Options, Role, Roles, SharedStore, StoreError, connect, migrate, testing::TestPostgres,
+};
 
-use crate::work::{append, assert_sound, until_ok, writer};
+use crate::{
+    disk::SmallDisk,
+    work::{append, assert_sound, until_ok, writer},
+};
 
 fn start() -> TestPostgres {
     TestPostgres::start().unwrap_or_else(|error| panic!("a real Postgres is part of this suite: {error}"))
@@ -80,25 +85,26 @@ async fn a_read_only_server_is_said_and_heals_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_to_a_demoted_server_are_thrown_away() {
     let server = start();
-    let store = store_on(&server, &impatient()).await;
-    let writer = writer(&store).await;
-    // Ten connections, all of which say read-only for as long as they live, as those to a demoted server do.
+    let url = server.database().unwrap();
+    server.psql("postgres", "create role app login; alter role app set default_transaction_read_only = on").unwrap();
+    let roles = Roles { controller: Some("app".to_owned()), gateway: None };
+    migrate(&url, &Options { roles, ..impatient() }).await.unwrap();
+    let writer = writer(&connect(&url, &impatient()).await.unwrap()).await;
+
+    // Connections that are read-only for as long as they live, as those to a demoted server are.
+    let store = connect(&server.url("test_0", "app"), &impatient()).await.unwrap();
     let all = (0..10).map(|_| store.ledger(&writer.session));
     futures::future::join_all(all).await.into_iter().for_each(|ledger| drop(ledger.unwrap()));
-    let made = "select count(*) from pg_stat_activity where application_name = 'agentsession'";
-    let before: u32 = server.psql("postgres", made).unwrap().parse().unwrap();
-    assert!(before >= 2, "{before} connections");
-    server.set_read_only(true).unwrap();
-    until_err(async || append(&store, &writer, 0, 10).await).await;
-    server.set_read_only(false).unwrap();
-    until_ok(async || append(&store, &writer, 0, 10).await).await;
-    // One refusal condemns all that were made before it: those that are used next are new.
-    for _ in 0..before {
-        store.ledger(&writer.session).await.unwrap();
-    }
-    let age = "select coalesce(max(extract(epoch from clock_timestamp() - backend_start)), 0) < 30 from pg_stat_activity \
-               where application_name = 'agentsession' and state_change > clock_timestamp() - interval '1 second'";
-    assert_eq!(server.psql("postgres", age).unwrap(), "t");
+    let open = "select count(*) from pg_stat_activity where usename = 'app'";
+    assert!(server.psql("postgres", open).unwrap().parse::<u32>().unwrap() >= 4);
+    assert_eq!(append(&store, &writer, 0, 10).await.unwrap_err().category(), Category::Unavailable);
+
+    // One refusal condemns all that were made before it: from now on every call gets a new one.
+    server.psql("postgres", "alter role app reset default_transaction_read_only").unwrap();
+    let calls = (1..5).map(|batch| append(&store, &writer, 0, batch * 10));
+    assert!(futures::future::join_all(calls).await.into_iter().all(|appended| appended.is_ok()));
+    store.ping().await.unwrap();
+    assert_eq!(assert_sound(&store, &writer.session, 40).await, 40);
 }
 
 /// Settings reach a server's processes a moment after the reload.
@@ -221,15 +227,12 @@ async fn nothing_is_prepared_under_a_name_behind_a_pooler() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_said_and_what_fits_stays() {
-    let Some(disk) = SmallDisk::mount() else {
-        // Only root may mount; CI is root.
-        assert!(!is_root(), "root could not mount a small disk");
-        return;
-    };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path()) else { return };
+    let tablespace = disk.folder_for_postgres();
     let server = start();
-    disk.give_to_postgres();
     let store = store_on(&server, &impatient()).await;
-    server.psql("postgres", &format!("create tablespace small location '{}'", disk.path())).unwrap();
+    server.psql("postgres", &format!("create tablespace small location '{tablespace}'")).unwrap();
     server.psql("test_0", "alter table agent_session_parts set tablespace small").unwrap();
     let writer = writer(&store).await;
     let mut stored = 0;
@@ -245,46 +248,4 @@ async fn a_full_disk_is_said_and_what_fits_stays() {
     server.psql("test_0", "alter table agent_session_parts set tablespace pg_default").unwrap();
     append(&store, &writer, stored, stored + 300).await.unwrap();
     assert_sound(&store, &writer.session, stored + 300).await;
-}
-
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
-/// Eight MiB of memory as a file system.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"])
-            .arg(folder.path())
-            .stderr(std::process::Stdio::null())
-            .status()
-            .ok()?;
-        mounted.success().then_some(Self(folder))
-    }
-
-    fn path(&self) -> String {
-        format!("{}/tablespace", self.0.path().display())
-    }
-
-    fn give_to_postgres(&self) {
-        use std::os::unix::fs::{MetadataExt, PermissionsExt};
-        std::fs::create_dir(self.path()).unwrap();
-        let entry = std::fs::read_to_string("/etc/passwd").unwrap();
-        let line = entry.lines().find(|line| line.starts_with("postgres:")).unwrap();
-        let uid = line.split(':').nth(2).unwrap().parse().unwrap();
-        std::os::unix::fs::chown(self.path(), Some(uid), None).unwrap();
-        std::fs::set_permissions(self.0.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(std::fs::metadata(self.path()).unwrap().uid(), uid);
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
 }
