@@ -1,7 +1,7 @@
 //! A line → a part, a marker or damage. Second stage: what a line says, without ever taking the part itself apart.
 //!
 //! The raw text of `part` is kept as it stands: key order, `1.0`, big integers, `1e400`, lone surrogate escapes and repeated keys
-//! survive. Only its `type` is looked at ([`peek`](crate::peek)). A key of the *envelope* that stands twice makes the line damage, since
+//! survive. Only its `type` is looked at ([`peek`]). A key of the *envelope* that stands twice makes the line damage, since
 //! readers would disagree on which one counts; inside the part a repeated key is kept, and who reads it takes the last, as `JSON.parse` does.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! A log, read whole or as it grows → its parts and what can be said of it. Joins [`line`](crate::line) and [`parse`](crate::parse) and keeps the account.
+//! A log, read whole or as it grows → its parts and what can be said of it. Joins [`mod@line`] and [`parse`](crate::parse) and keeps the account.
 
 use crate::{
     IndexSet, Reason, Turn, limits,
