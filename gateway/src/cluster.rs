@@ -59,7 +59,7 @@ pub(crate) enum Lane {
     Known,
 }
 
-/// What is read of an AgentSession. Tolerant on purpose: a field that a newer version writes must not make history unreadable.
+/// What is read of an AgentSession. Tolerant on purpose: a field that a newer version writes must not make a transcript unreadable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ReadSpec {
@@ -170,10 +170,26 @@ impl Cluster {
         self.ask(call, bound, async move { api.create(&PostParams::default(), review).await }).await
     }
 
+    /// Asks for something that need not be there.
+    async fn look<T: Send>(
+        &self,
+        call: Call,
+        question: impl Future<Output = kube::Result<T>> + Send,
+    ) -> Result<Option<T>, ClusterError> {
+        let question = async {
+            match question.await {
+                Ok(found) => Ok(Some(found)),
+                Err(error) if is_absent(&error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.ask(call, &self.known, question).await
+    }
+
     /// The AgentSession of that name, if there is one.
     pub(crate) async fn session(&self, namespace: &str, name: &str) -> Result<Option<LiveSession>, ClusterError> {
         let api = self.sessions_api(namespace);
-        let object = self.ask(Call::GetSession, &self.known, async move { api.get_opt(name).await }).await?;
+        let object = self.look(Call::GetSession, async move { api.get(name).await }).await?;
         Ok(object.and_then(live))
     }
 
@@ -185,7 +201,12 @@ impl Cluster {
             let api = self.sessions_api(namespace);
             let this = params.clone();
             let page: BoxFuture<'_, _> = Box::pin(async move { api.list(&this).await });
-            let page = self.ask(Call::ListSessions, &self.lists, page).await?;
+            let page = match self.ask(Call::ListSessions, &self.lists, page).await {
+                Ok(page) => page,
+                // Without the resource there are no objects; what is stored of earlier ones can still be listed.
+                Err(ClusterError::Failed { source, .. }) if is_absent(&source) => return Ok(found),
+                Err(error) => return Err(error),
+            };
             found.sessions.extend(page.items.into_iter().filter_map(live));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 None => return Ok(found),
@@ -201,8 +222,7 @@ impl Cluster {
     /// The UID of the namespace that has this name now.
     pub(crate) async fn namespace_uid(&self, namespace: &str) -> Result<Option<String>, ClusterError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let meta =
-            self.ask(Call::GetNamespace, &self.known, async move { api.get_metadata_opt(namespace).await }).await?;
+        let meta = self.look(Call::GetNamespace, async move { api.get_metadata(namespace).await }).await?;
         Ok(meta.and_then(|namespace| namespace.metadata.uid))
     }
 
@@ -216,6 +236,11 @@ impl Cluster {
         };
         Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
+}
+
+/// Goes by the code: a path that the API server does not have, for want of the resource, is answered without a reason.
+fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// What counts of an object. One without a UID is none: every stored object has one.

@@ -2,7 +2,7 @@
 //!
 //! Ending has two steps. First every connection is told to finish what it is at: answers run to their end, idle connections close. What is still
 //! open when the drain timeout is over, a stream for instance whose reader is slow, is cut: its body breaks off without an end, so that a client
-//! sees an interruption that it can resume from, and not a conversation that is over.
+//! sees an interruption after which it can go on, and not a conversation that is over.
 
 use std::{
     io,

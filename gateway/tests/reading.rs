@@ -248,3 +248,34 @@ async fn pages_that_nobody_takes_hold_up_pages_only() {
     let taken = world.get(&path).await;
     assert_eq!(taken.header("content-length"), Some(taken.text().len().to_string().as_str()));
 }
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_500_and_not_worth_another_try() {
+    let world = three_turns();
+    world.store.reads_from(0, support::memory::Read::Corrupt);
+    let answer = world.get(&format!("{SESSION}/transcript")).await;
+    assert_eq!(answer.error(), (500, "store_failed".into()));
+    assert_eq!(answer.header("retry-after"), None);
+    assert!(!answer.text().contains("limbo"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_cluster_without_the_resource_still_lists_what_is_stored() {
+    let world = three_turns();
+    world.api.mood("agentsessions", support::api::Mood::Status(404));
+    let list = world.get("/v1/namespaces/team-a/agentsessions").await.json();
+    assert_eq!((&list["sessions"][0]["name"], &list["sessions"][0]["live"]), (&json!("fix-login"), &json!(false)));
+    assert_eq!(world.get(SESSION).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_long_list_is_read_page_by_page() {
+    let world = World::new();
+    for i in 0..120 {
+        world.api.session("team-a", &format!("s{i:03}"), &format!("uid-{i}"), &Value::Null);
+    }
+    let list = world.get("/v1/namespaces/team-a/agentsessions?limit=500").await.json();
+    assert_eq!((list["sessions"].as_array().unwrap().len(), &list["hasMore"]), (120, &json!(false)));
+    let lists = world.api.calls().iter().filter(|call| call.ends_with("/agentsessions")).count();
+    assert_eq!(lists, 3);
+}

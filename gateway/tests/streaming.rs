@@ -327,6 +327,29 @@ async fn a_store_that_fails_in_the_middle_ends_the_stream_legally() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_ends_the_stream_at_once() {
+    let world = World::new();
+    put(&world, vec![complete(1, "hello")], &text_turn(1, "one"));
+    world.store.reads_from(0, Read::Corrupt);
+    let began = tokio::time::Instant::now();
+    assert_eq!(types(&world.get(STREAM).await), ["start", "data-resync", "finish"]);
+    assert!(began.elapsed().is_zero());
+}
+
+#[tokio::test]
+async fn head_has_the_headers_and_no_body() {
+    let world = World::new();
+    put(&world, vec![complete(1, "hello")], &text_turn(1, "one"));
+    let request = http::Request::head(STREAM).header("authorization", "Bearer alice-token");
+    let answer = world.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.header("content-type"), answer.text()),
+        (200, Some("text/event-stream"), "")
+    );
+    assert_eq!(world.store.reads(), 0);
+}
+
 /// Reads a body whose pages are slow, and does something when it has begun.
 async fn read_while(world: &World, act: impl FnOnce(&World)) -> Result<String, String> {
     let mut parts = vec![(1, 0, r#"{"type":"text-start","id":"t1"}"#.to_owned())];

@@ -107,6 +107,7 @@ impl Api {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap();
         let path = parts.uri.path().to_owned();
+        let query = parts.uri.query().unwrap_or_default().to_owned();
         let kind = match path.as_str() {
             "/apis/authentication.k8s.io/v1/tokenreviews" => "TokenReview",
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => "SubjectAccessReview",
@@ -132,7 +133,7 @@ impl Api {
         Ok(match kind {
             "TokenReview" => state.token_review(&serde_json::from_slice(&body).unwrap()),
             "SubjectAccessReview" => state.access_review(&serde_json::from_slice(&body).unwrap()),
-            "agentsessions" => state.agentsessions(&path),
+            "agentsessions" => state.agentsessions(&path, &query),
             _ => match path.rsplit('/').next().and_then(|name| state.namespaces.get_key_value(name)) {
                 Some((name, uid)) => ok(&json!({
                     "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name, "uid": uid}
@@ -181,7 +182,7 @@ impl State {
         }))
     }
 
-    fn agentsessions(&self, path: &str) -> Response<Body> {
+    fn agentsessions(&self, path: &str, query: &str) -> Response<Body> {
         let (namespace, name) = path
             .strip_prefix("/apis/agentsession.dev/v1alpha1/namespaces/")
             .and_then(|rest| rest.split_once("/agentsessions"))
@@ -192,10 +193,20 @@ impl State {
                 Some(session) => ok(session),
                 None => failure(404, "NotFound"),
             },
-            None => ok(&json!({
-                "apiVersion": "agentsession.dev/v1alpha1", "kind": "AgentSessionList", "metadata": {},
-                "items": here.collect::<Vec<_>>(),
-            })),
+            None => {
+                let number = |key: &str| {
+                    let pair = query.split('&').find_map(|pair| pair.strip_prefix(key));
+                    pair.map(|value| value.parse::<usize>().unwrap())
+                };
+                let (from, limit) = (number("continue=").unwrap_or(0), number("limit=").unwrap());
+                let all: Vec<&Value> = here.collect();
+                let to = all.len().min(from + limit);
+                let metadata = if to < all.len() { json!({"continue": to.to_string()}) } else { json!({}) };
+                ok(&json!({
+                    "apiVersion": "agentsession.dev/v1alpha1", "kind": "AgentSessionList", "metadata": metadata,
+                    "items": all[from..to],
+                }))
+            }
         }
     }
 }

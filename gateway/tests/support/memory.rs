@@ -106,6 +106,7 @@ struct Session {
 pub enum Read {
     Fine,
     Down,
+    Corrupt,
     Slow(Duration),
     Hang,
 }
@@ -166,6 +167,7 @@ impl Memory {
         match what.unwrap_or(Read::Fine) {
             Read::Fine => Ok(()),
             Read::Down => Err(unavailable()),
+            Read::Corrupt => Err(StoreError::Corrupt("state \"limbo\" of db.internal".to_owned())),
             Read::Slow(time) => {
                 tokio::time::sleep(time).await;
                 Ok(())
