@@ -232,7 +232,7 @@ impl Harvester {
             turn: request.turn,
             frame_bytes: self.settings.frame_bytes,
             deadline,
-            frames: sender,
+            frames: Some(sender),
             memory,
         };
         let from = checkpoint.map_or(0, |point| point.at.offset);

@@ -1,5 +1,7 @@
 //! The bounded exec over links that fail in every way that exec is known to fail: it never hangs, never leaks, never says more than it knows.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 use std::{sync::Arc, time::Duration};
 
 use agentsession_controller::exec::{
@@ -121,7 +123,7 @@ async fn a_byte_that_changed_or_came_twice_never_makes_a_frame_of_other_bytes() 
                 // A space in the header or a digit's twin in the status may change nothing that a frame proves.
                 Ok(body) => assert_eq!(body, pod.log(1), "{fault:?}"),
                 Err(error) => {
-                    assert!(matches!(error.category(), Category::Protocol | Category::Timeout), "{fault:?}: {error:?}")
+                    assert!(matches!(error.category(), Category::Protocol | Category::Timeout), "{fault:?}: {error:?}");
                 }
             }
         }

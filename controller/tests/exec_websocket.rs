@@ -1,6 +1,8 @@
 //! [`KubeExec`] against a scripted API server: the real client, real sockets, both protocols, and every way in which the client itself
 //! would wait for ever.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 use std::{sync::Arc, time::Duration};
 
 use agentsession_controller::{

@@ -1,6 +1,8 @@
 //! Followers: what the driver says is seen at once, what it wrote is stored before it is acknowledged, and nothing is lost, doubled or leaked when
 //! links and stores fail under them.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex},

@@ -1,5 +1,7 @@
 //! The settling read over a real store: nothing short is ever taken for whole, and everything that was proven is stored.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 use std::{sync::Arc, time::Duration};
 
 use agentsession_controller::{

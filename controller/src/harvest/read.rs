@@ -31,7 +31,8 @@ pub(super) struct LogReader<'a> {
     /// The whole reading is over by then.
     pub deadline: Instant,
     /// Where frames go. Never full: the bound is on what is read, not on what waits, so that the store is not behind the socket.
-    pub frames: mpsc::UnboundedSender<Frame>,
+    /// Closed with the last frame, so that the rest is stored while the remote takes its leave.
+    pub frames: Option<mpsc::UnboundedSender<Frame>>,
     /// The memory that the log may take.
     pub memory: MemoryHold,
 }
@@ -93,6 +94,9 @@ impl LogReader<'_> {
         };
         let mut transfer = self.execs.open(self.pod, &command, bounds).await?;
         let result = self.read_frames(&mut transfer, max, from, at).await;
+        if matches!(result, Ok(Reading::Finished)) {
+            self.frames = None;
+        }
         self.execs.close(self.pod, transfer, result).await
     }
 
@@ -120,7 +124,7 @@ impl LogReader<'_> {
             any = true;
             *at = frame.header.to;
             let size = if frame.header.exists { frame.header.size } else { 0 };
-            let wanted = self.frames.send(*frame).is_ok();
+            let wanted = self.frames.as_ref().is_some_and(|frames| frames.send(*frame).is_ok());
             frames.acknowledge(transfer, *at).await?;
             let left = READ_BYTES.saturating_sub(at.saturating_sub(from));
             if !wanted || *at >= size || left == 0 {
