@@ -105,7 +105,8 @@ fn odd_messages_are_borne_and_kept() {
     assert_eq!(kept[3]["method"], "fs/read_text_file");
     assert_eq!(kept[4]["malformed"], "{\"jsonrpc\":\"2.0\",\"method\":\"session/upd");
     assert_eq!(kept[5]["content"]["text"], "of another");
-    assert_eq!(kept[6]["malformed"], "{\"\u{FFFD}\u{FFFD}");
+    assert_eq!((&kept[6]["notUtf8"], kept[6]["sha256"].as_str().unwrap().len()), (&json!(true), 64));
+    assert_eq!(kept[7]["malformed"], "{\"\u{FFFD}\u{FFFD}");
     let text = drive.volumes.text(1);
     assert_eq!(text.matches(r#""code":-32601"#).count(), 2, "{text}");
     assert!(drive.volumes.lines(1).iter().any(|line| line.contains(r#""delta":"half \ud83e""#)));
@@ -126,7 +127,7 @@ fn permissions_are_answered_by_kind() {
 
 #[test]
 fn what_comes_before_and_after_a_turn_is_not_lost() {
-    let drive = Drive::with("", "stop end_turn\nsay late", |command, _| {
+    let drive = Drive::with("", "stop-and-say late", |command, _| {
         command.env(
             "SCRIPT_EARLY",
             r#"update {"sessionUpdate":"available_commands_update","availableCommands":[1]}
@@ -140,7 +141,7 @@ fn what_comes_before_and_after_a_turn_is_not_lost() {
     assert_eq!(parts[2]["data"]["update"]["content"]["text"], "too early");
     assert_eq!((&parts[3]["type"], &parts[3]["data"]["availableCommands"]), (&json!("data-commands"), &json!([2])));
     // What the agent sends behind its answer, at once, belongs to the turn still.
-    assert_eq!(drive.volumes.text(1), "before lateafter");
+    assert_eq!(drive.volumes.text(1), "before late");
     assert_eq!(parts.iter().filter(|part| part["type"] == "finish").count(), 1);
 }
 
@@ -208,12 +209,23 @@ fn a_kill_is_told_from_a_kill_for_want_of_memory() {
 
 #[test]
 fn what_an_agent_leaves_behind_does_not_hold_up_its_turn() {
-    let drive = Drive::start("", "orphan 30\nexit 0");
-    drive.volumes.deliver(1, "go");
-    let began = std::time::Instant::now();
-    let status = drive.over(1);
-    assert!(began.elapsed() < Duration::from_secs(5));
-    assert_eq!(status.exit, Some(AgentExit { code: Some(0), signal: None, oom: false }));
+    // One in its group, which is ended with it, and one that left the group with our pipes.
+    for left in ["orphan 30", "escape 10"] {
+        let drive = Drive::start("", &format!("{left}\nexit 0"));
+        drive.volumes.deliver(1, "go");
+        let began = std::time::Instant::now();
+        let status = drive.over(1);
+        assert!(began.elapsed() < Duration::from_secs(5), "{left}");
+        assert_eq!(status.exit, Some(AgentExit { code: Some(0), signal: None, oom: false }));
+    }
+}
+
+#[test]
+fn the_last_of_many_words_of_an_agent_that_exits_is_kept() {
+    let drive = Drive::start("", "flood 20000\nsay the last\nexit 1");
+    let status = drive.turn(1);
+    assert_eq!(status.reason.as_deref(), Some("AgentExited"));
+    assert!(drive.volumes.text(1).ends_with("19999 the last"));
 }
 
 #[test]

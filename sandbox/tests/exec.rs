@@ -80,7 +80,8 @@ fn the_recorder_stays_through_sigterm_and_goes_when_released() {
     release.ack(0);
     assert_eq!(release.ends_within(GONE), Some(Some(0)));
     assert!(ends_within(&mut recorder, GONE).unwrap().success());
-    assert!(released.elapsed() < Duration::from_millis(300), "{:?}", released.elapsed());
+    // 300 ms on a machine that is not busy with other tests.
+    assert!(released.elapsed() < Duration::from_millis(1000), "{:?}", released.elapsed());
 }
 
 #[test]
@@ -148,16 +149,16 @@ fn a_follower_hears_at_once_what_matters_and_in_its_interval_what_does_not() {
     let volumes = Volumes::new();
     volumes.write_status(&status("running", 1));
     let mut log = fs::File::create(volumes.turn_log(1)).unwrap();
-    let mut read = Exec::start(&volumes, &["read", "--turn", "1", "--follow", "1s"]);
+    let mut read = Exec::start(&volumes, &["read", "--turn", "1", "--follow", "2s"]);
     let at = Instant::now();
     let first = read.frame(1, 0).unwrap();
-    assert!(first.body.is_empty() && at.elapsed() < Duration::from_millis(800));
+    assert!(first.body.is_empty() && at.elapsed() < Duration::from_millis(1500));
     read.ack(0);
     // A little waits for its interval; nothing at all too.
     let at = Instant::now();
     log.write_all(b"a\n").unwrap();
     assert_eq!(read.frame(1, 0).unwrap().body, b"a\n");
-    assert!(at.elapsed() >= Duration::from_millis(600), "{:?}", at.elapsed());
+    assert!(at.elapsed() >= Duration::from_millis(1500), "{:?}", at.elapsed());
     read.ack(2);
     assert!(read.frame(1, 2).unwrap().body.is_empty());
     read.ack(2);
@@ -165,7 +166,7 @@ fn a_follower_hears_at_once_what_matters_and_in_its_interval_what_does_not() {
     let at = Instant::now();
     log.write_all(&vec![b'x'; 1 << 20]).unwrap();
     assert_eq!(read.frame(1, 2).unwrap().body.len(), 1 << 20);
-    assert!(at.elapsed() < Duration::from_millis(700), "{:?}", at.elapsed());
+    assert!(at.elapsed() < Duration::from_millis(1500), "{:?}", at.elapsed());
     read.ack(2 + (1 << 20));
     // The end of the turn does not either.
     let at = Instant::now();
@@ -176,7 +177,7 @@ fn a_follower_hears_at_once_what_matters_and_in_its_interval_what_does_not() {
         (last.body.as_slice(), last.header.status.unwrap().state),
         (b"last\n".as_slice(), AgentState::Succeeded)
     );
-    assert!(at.elapsed() < Duration::from_millis(700), "{:?}", at.elapsed());
+    assert!(at.elapsed() < Duration::from_millis(1500), "{:?}", at.elapsed());
     read.close_stdin();
     assert_eq!(read.ends_within(GONE), Some(Some(0)));
 }

@@ -28,7 +28,7 @@ use crate::{
 
 /// How long updates that come after the answer to a prompt still belong to its turn.
 const LATE: Duration = Duration::from_millis(100);
-/// How long what an ended agent wrote is waited for.
+/// How long more of what an ended agent wrote is waited for.
 const DRAIN: Duration = Duration::from_secs(1);
 /// How long a killed process, or a last status, is waited for.
 const LAST: Duration = Duration::from_secs(2);
@@ -73,6 +73,8 @@ pub struct Driver {
     ended_at: Option<Instant>,
     /// Set when the driver was told to stop: when the agent is killed for not listening.
     stop: Option<Instant>,
+    /// When the agent last said something.
+    heard_at: Option<Instant>,
     /// When the inbox was last looked at.
     looked_at: Option<Instant>,
     /// Lines that were no messages.
@@ -100,6 +102,7 @@ impl Driver {
             oom: OomCounter::start(&options.cgroup),
             ended_at: None,
             stop: None,
+            heard_at: None,
             looked_at: None,
             noise: 0,
             options,
@@ -158,7 +161,10 @@ impl Driver {
     /// Takes what a thread tells.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Lines(lines) => lines.into_iter().for_each(|line| self.line(&line)),
+            Event::Lines(lines) => {
+                self.heard_at = Some(Instant::now());
+                lines.into_iter().for_each(|line| self.line(&line));
+            }
             Event::StdoutEnded => {
                 if let Some(agent) = &mut self.agent {
                     agent.stdout_ended();
@@ -214,7 +220,9 @@ impl Driver {
             Some(_) if self.status.exit.is_some() => {}
             Some(exit) => {
                 let since = *self.ended_at.get_or_insert(now);
-                if agent.is_drained() || now >= since + DRAIN {
+                // What it left behind may hold its pipes open, and even go on writing.
+                let silent = now >= since.max(self.heard_at.unwrap_or(since)) + DRAIN;
+                if agent.is_drained() || silent || now >= since + DRAIN * 10 {
                     self.agent_ended(exit);
                 }
             }

@@ -88,14 +88,14 @@ fn thought(text: &str) -> Value {
 }
 
 fn call(id: &str, more: Value) -> Value {
-    tool("tool_call", id, more)
+    tool("tool_call", id, &more)
 }
 
 fn update(id: &str, more: Value) -> Value {
-    tool("tool_call_update", id, more)
+    tool("tool_call_update", id, &more)
 }
 
-fn tool(kind: &str, id: &str, more: Value) -> Value {
+fn tool(kind: &str, id: &str, more: &Value) -> Value {
     let mut value = json!({"sessionUpdate": kind, "toolCallId": id});
     value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     value

@@ -3,6 +3,7 @@
 use agent_client_protocol_schema::v1 as acp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use transcript::frame::sha256_hex;
 
 use crate::json::{Obj, is_string};
 
@@ -15,8 +16,15 @@ const PROTOCOL: u64 = 1;
 /// One line of the agent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Its text, without the newline. Bytes that are not UTF-8 were replaced by U+FFFD.
+    /// Its text, without the newline.
     Text(String),
+    /// Its bytes are not UTF-8.
+    NotText {
+        /// The text with U+FFFD in the place of such bytes.
+        text: String,
+        /// Lower-case hex SHA-256 of the bytes.
+        sha256: String,
+    },
     /// It was too long to be looked at.
     TooLong {
         /// Its length.
@@ -85,8 +93,12 @@ impl Splitter {
                 beginning: String::from_utf8_lossy(&line).into_owned(),
             }),
             None if line.iter().all(u8::is_ascii_whitespace) => None,
-            None => Some(Line::Text(
-                String::from_utf8(line).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()),
+            None => Some(String::from_utf8(line).map_or_else(
+                |bad| Line::NotText {
+                    text: String::from_utf8_lossy(bad.as_bytes()).into_owned(),
+                    sha256: sha256_hex(bad.as_bytes()),
+                },
+                Line::Text,
             )),
         }
     }
@@ -284,7 +296,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_do_not_cost_the_line() {
-        assert_eq!(split(64, &[b"a\xff\xfeb\n"]), [text("a\u{FFFD}\u{FFFD}b")]);
+        let line = b"a\xff\xfeb";
+        let lossy = Line::NotText { text: "a\u{FFFD}\u{FFFD}b".to_owned(), sha256: sha256_hex(line) };
+        assert_eq!(split(64, &[line, b"\nc\n"]), [lossy, text("c")]);
     }
 
     #[test]

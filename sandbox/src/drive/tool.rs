@@ -265,7 +265,7 @@ impl Tool {
             .raw("locations", self.locations.as_deref())
             .raw("meta", self.meta.as_deref())
             .if_any()
-            .map(ours);
+            .map(|own| ours(&own));
         let available = |input: &str| self.part("tool-input-available").raw("toolName", &self.name).raw("input", input);
         let mut part =
             available(&input).maybe("title", self.title.as_deref()).maybe("providerMetadata", own.as_deref());
@@ -308,11 +308,11 @@ impl Tool {
         let exit = self.exit.map(|code| code.to_string());
         let mut own = Fields::default();
         own.raw("exit", exit.as_deref()).raw("signal", self.signal.as_deref());
-        let short = own.if_any().map(ours);
+        let short = own.if_any().map(|own| ours(&own));
         // Of an output in two forms both are kept, unless one holds the other.
         let other =
             self.said.as_deref().filter(|said| self.output.as_deref().is_some_and(|o| !o.contains(inner(said))));
-        let own = own.raw("content", other).if_any().map(ours);
+        let own = own.raw("content", other).if_any().map(|own| ours(&own));
         let output = self.so_far();
         let (kind, key, value) = if self.status == Status::Failed {
             ("tool-output-error", "errorText", self.error_text(output))
@@ -347,7 +347,7 @@ impl Tool {
 }
 
 /// Fields of ours, as provider metadata.
-fn ours(fields: String) -> String {
+fn ours(fields: &str) -> String {
     format!("{{\"agentsession\":{fields}}}")
 }
 

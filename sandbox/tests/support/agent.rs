@@ -105,6 +105,7 @@ impl Agent {
                 std::fs::write(format!("{}/{name}", env::var("VOLUMES").unwrap()), content.replace("\\n", "\n")).unwrap();
             }
             "orphan" => drop(process::Command::new("/bin/sleep").arg(rest).spawn().unwrap()),
+            "escape" => drop(process::Command::new("/usr/bin/setsid").args(["/bin/sleep", rest]).spawn().unwrap()),
             "deaf" => process::Command::new("/bin/sh").args(["-c", "trap '' TERM; while :; do sleep 1; done"]).status().map(|_| ()).unwrap(),
             "hang" => loop {
                 thread::park();
@@ -118,6 +119,13 @@ impl Agent {
                 self.send(&serde_json::from_str(rest).unwrap());
                 let answer = self.next().unwrap();
                 self.text(&answer.to_string());
+            }
+            "stop-and-say" => {
+                let answer = json!({"jsonrpc": "2.0", "id": self.id, "result": {"stopReason": "end_turn"}});
+                let late = update("agent_message_chunk", &json!({"content": {"type": "text", "text": rest}}));
+                self.write(format!("{answer}\n{late}\n").as_bytes());
+                self.id = json!("nobody asked");
+                thread::sleep(Duration::from_millis(500));
             }
             "stop" => {
                 self.result(&json!({"stopReason": rest}));

@@ -16,6 +16,9 @@ use crate::{
     say,
 };
 
+/// How much is kept of a message that is no JSON.
+const MALFORMED_BYTES: usize = 64 << 10;
+
 impl Driver {
     pub(super) fn send(&mut self, message: Vec<u8>) {
         if let Some(agent) = &self.agent
@@ -33,30 +36,33 @@ impl Driver {
     }
 
     pub(super) fn line(&mut self, line: &Line) {
-        let text = match line {
-            Line::Text(text) => text,
+        match line {
+            Line::Text(text) => self.text(text),
+            Line::NotText { text, sha256 } => {
+                // What was replaced is said, so that nobody takes it for the agent's own.
+                let data = Fields::default().raw("notUtf8", Some("true")).str("sha256", sha256).finish();
+                self.unknown(&data);
+                self.text(text);
+            }
             Line::TooLong { bytes, sha256, beginning } => {
-                let kind = beginning
-                    .split("\"sessionUpdate\":\"")
-                    .nth(1)
-                    .and_then(|rest| rest.split('"').next())
-                    .unwrap_or("acp");
+                let kind = beginning.split("\"sessionUpdate\":\"").nth(1).and_then(|rest| rest.split('"').next());
                 match &mut self.run {
-                    Some(run) => run.omitted(cut(kind, 64), *bytes, sha256),
+                    Some(run) => run.omitted(cut(kind.unwrap_or("acp"), 64), *bytes, sha256),
                     None => say(&format!("a line of {bytes} bytes between turns was not looked at")),
                 }
-                return;
             }
-        };
+        }
+    }
+
+    fn text(&mut self, text: &str) {
         match Message::read(text) {
             Message::Notification { method, params } => self.notified(&method, params),
             Message::Request { id, method, params } => self.requested(id, &method, params),
             Message::Response { id, answer } => self.answered(id, answer),
             Message::Broken => {
-                let data = Fields::default()
-                    .str("malformed", cut(text, 1024))
-                    .raw("bytes", Some(&text.len().to_string()))
-                    .finish();
+                let bytes = text.len().to_string();
+                let data =
+                    Fields::default().str("malformed", cut(text, MALFORMED_BYTES)).raw("bytes", Some(&bytes)).finish();
                 self.unknown(&data);
             }
             Message::Noise => {
