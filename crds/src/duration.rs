@@ -1,6 +1,6 @@
 //! Durations as people write them: `90s`, `15m`, `1h30m`.
 //!
-//! The API server matches the text before it parses it (see [`rules`](crate::rules)); this is the same grammar for the text that is stored. A
+//! The API server matches the text before it parses it by a rule of the schema; this is the same grammar for the text that is stored. A
 //! stored text that is no duration, which takes an older schema or a hand in the database, is a value here and not a failure to read the object.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
