@@ -87,12 +87,12 @@ fn thought(text: &str) -> Value {
     json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}})
 }
 
-fn call(id: &str, more: Value) -> Value {
-    tool("tool_call", id, &more)
+fn call(id: &str, more: &Value) -> Value {
+    tool("tool_call", id, more)
 }
 
-fn update(id: &str, more: Value) -> Value {
-    tool("tool_call_update", id, &more)
+fn update(id: &str, more: &Value) -> Value {
+    tool("tool_call_update", id, more)
 }
 
 fn tool(kind: &str, id: &str, more: &Value) -> Value {
@@ -155,8 +155,8 @@ fn usage_mode_and_commands_do_not_cut_a_text() {
 fn a_tool_call_goes_from_input_to_output() {
     let parts = mapped(&[
         text("look"),
-        call("c1", json!({"title": "ls", "kind": "execute", "status": "in_progress", "rawInput": {"cmd": "ls"}})),
-        update("c1", json!({"status": "completed", "rawOutput": {"stdout": "a", "exit_code": 0}})),
+        call("c1", &json!({"title": "ls", "kind": "execute", "status": "in_progress", "rawInput": {"cmd": "ls"}})),
+        update("c1", &json!({"status": "completed", "rawOutput": {"stdout": "a", "exit_code": 0}})),
         text("done"),
     ]);
     assert_eq!(
@@ -189,12 +189,12 @@ fn a_tool_call_goes_from_input_to_output() {
 fn an_update_without_a_call_gets_an_input_of_what_is_known() {
     let parts = mapped(&[update(
         "nope",
-        json!({"title": "Shell", "kind": "execute", "status": "completed", "content": said("out")}),
+        &json!({"title": "Shell", "kind": "execute", "status": "completed", "content": said("out")}),
     )]);
     assert_eq!(kinds(&parts), ["tool-input-start", "tool-input-available", "tool-output-available"]);
     assert_eq!(parts[1]["input"], json!({"title": "Shell", "kind": "execute"}));
     assert_eq!(parts[2]["output"], "out");
-    let bare = mapped(&[update("nope", json!({"status": "completed"}))]);
+    let bare = mapped(&[update("nope", &json!({"status": "completed"}))]);
     assert_eq!((&bare[1]["input"], &bare[2]["output"]), (&json!({}), &Value::Null));
 }
 
@@ -202,10 +202,10 @@ fn an_update_without_a_call_gets_an_input_of_what_is_known() {
 fn an_input_is_held_until_it_is_known() {
     // Announced empty; the input comes in an update that says nothing of the status.
     let claude = mapped(&[
-        call("c", json!({"status": "pending", "rawInput": {}, "_meta": {"claudeCode": {"toolName": "Bash"}}})),
-        update("c", json!({"rawInput": {"command": "ls"}, "title": "ls"})),
-        update("c", json!({"_meta": {"claudeCode": {"toolResponse": {"stdout": "x"}}}})),
-        update("c", json!({"status": "completed"})),
+        call("c", &json!({"status": "pending", "rawInput": {}, "_meta": {"claudeCode": {"toolName": "Bash"}}})),
+        update("c", &json!({"rawInput": {"command": "ls"}, "title": "ls"})),
+        update("c", &json!({"_meta": {"claudeCode": {"toolResponse": {"stdout": "x"}}}})),
+        update("c", &json!({"status": "completed"})),
     ]);
     assert_eq!(
         kinds(&claude),
@@ -216,10 +216,10 @@ fn an_input_is_held_until_it_is_known() {
     assert_eq!(claude[3]["output"], json!({"stdout": "x"}));
     // Announced with a part of it while pending.
     let opencode = mapped(&[
-        call("c", json!({"status": "pending", "rawInput": {"a": 1}})),
-        update("c", json!({"status": "in_progress", "rawInput": {"a": 1, "b": 2}, "content": said("1")})),
-        update("c", json!({"status": "in_progress", "rawInput": {"a": 1, "b": 2}, "content": said("1")})),
-        update("c", json!({"status": "completed", "rawInput": {"a": 1, "b": 2}, "content": said("12")})),
+        call("c", &json!({"status": "pending", "rawInput": {"a": 1}})),
+        update("c", &json!({"status": "in_progress", "rawInput": {"a": 1, "b": 2}, "content": said("1")})),
+        update("c", &json!({"status": "in_progress", "rawInput": {"a": 1, "b": 2}, "content": said("1")})),
+        update("c", &json!({"status": "completed", "rawInput": {"a": 1, "b": 2}, "content": said("12")})),
     ]);
     assert_eq!(
         kinds(&opencode),
@@ -228,7 +228,7 @@ fn an_input_is_held_until_it_is_known() {
     assert_eq!(opencode[1]["input"], json!({"a": 1, "b": 2}));
     assert_eq!((&opencode[2]["preliminary"], &opencode[3]["output"]), (&json!(true), &json!("12")));
     // Never known: shown with what is known, when the turn ends.
-    let cut = mapped(&[call("c", json!({"title": "t", "status": "pending"}))]);
+    let cut = mapped(&[call("c", &json!({"title": "t", "status": "pending"}))]);
     assert_eq!(
         cut[1],
         json!({"type": "tool-input-available", "toolCallId": "c", "dynamic": true, "toolName": "tool", "input": {"title": "t"}, "title": "t"})
@@ -238,10 +238,10 @@ fn an_input_is_held_until_it_is_known() {
 #[test]
 fn an_input_that_changes_after_it_was_shown_is_kept_beside_it() {
     let parts = mapped(&[
-        call("c", json!({"status": "in_progress", "rawInput": {"a": 1}})),
-        update("c", json!({"rawInput": {"a": 2}})),
-        update("c", json!({"rawInput": {"a": 2}})),
-        update("c", json!({"status": "completed"})),
+        call("c", &json!({"status": "in_progress", "rawInput": {"a": 1}})),
+        update("c", &json!({"rawInput": {"a": 2}})),
+        update("c", &json!({"rawInput": {"a": 2}})),
+        update("c", &json!({"status": "completed"})),
     ]);
     assert_eq!(kinds(&parts), ["tool-input-start", "tool-input-available", "data-acp", "tool-output-available"]);
     assert_eq!(parts[2]["data"]["update"]["rawInput"], json!({"a": 2}));
@@ -250,16 +250,16 @@ fn an_input_that_changes_after_it_was_shown_is_kept_beside_it() {
 #[test]
 fn a_terminal_speaks_through_metadata() {
     let delta =
-        |text: &str| update("c", json!({"_meta": {"terminal_output_delta": {"terminal_id": "1", "data": text}}}));
+        |text: &str| update("c", &json!({"_meta": {"terminal_output_delta": {"terminal_id": "1", "data": text}}}));
     let parts = mapped(&[
         call(
             "c",
-            json!({"status": "in_progress", "rawInput": {"cmd": "x"}, "content": [{"type": "terminal", "terminalId": "1"}]}),
+            &json!({"status": "in_progress", "rawInput": {"cmd": "x"}, "content": [{"type": "terminal", "terminalId": "1"}]}),
         ),
         delta("hello "),
         delta("w"),
         delta("orld and more"),
-        update("c", json!({"status": "completed", "_meta": {"terminal_exit": {"exit_code": 3, "signal": null}}})),
+        update("c", &json!({"status": "completed", "_meta": {"terminal_exit": {"exit_code": 3, "signal": null}}})),
     ]);
     assert_eq!(
         kinds(&parts),
@@ -280,9 +280,9 @@ fn a_terminal_speaks_through_metadata() {
 
 #[test]
 fn an_output_that_grows_is_shown_a_few_times_only() {
-    let mut updates = vec![call("c", json!({"status": "in_progress", "rawInput": {"cmd": "x"}}))];
-    updates.extend((0..2000).map(|_| update("c", json!({"_meta": {"terminal_output_delta": "0123456789"}}))));
-    updates.push(update("c", json!({"status": "completed"})));
+    let mut updates = vec![call("c", &json!({"status": "in_progress", "rawInput": {"cmd": "x"}}))];
+    updates.extend((0..2000).map(|_| update("c", &json!({"_meta": {"terminal_output_delta": "0123456789"}}))));
+    updates.push(update("c", &json!({"status": "completed"})));
     let parts = mapped(&updates);
     let bytes: usize = parts.iter().filter_map(|part| part["output"].as_str()).map(str::len).sum();
     assert!(bytes < 20_000 * 5, "{bytes}");
@@ -293,7 +293,7 @@ fn an_output_that_grows_is_shown_a_few_times_only() {
 fn an_output_in_two_forms_is_kept_in_both() {
     let end = |raw: Value, text: &str| {
         let done = json!({"status": "completed", "rawOutput": raw, "content": said(text)});
-        mapped(&[call("c", json!({"rawInput": {"n": 1}})), update("c", done)]).pop().unwrap()
+        mapped(&[call("c", &json!({"rawInput": {"n": 1}})), update("c", &done)]).pop().unwrap()
     };
     let both = end(json!({"ok": true}), "the words");
     assert_eq!(both["output"], json!({"ok": true}));
@@ -303,7 +303,7 @@ fn an_output_in_two_forms_is_kept_in_both() {
 
 #[test]
 fn a_failed_call_says_why_in_text() {
-    let fail = |more: Value| mapped(&[call("c", json!({"status": "pending"})), update("c", more)]).pop().unwrap();
+    let fail = |more: Value| mapped(&[call("c", &json!({"status": "pending"})), update("c", &more)]).pop().unwrap();
     assert_eq!(fail(json!({"status": "failed", "content": said("no\nway")}))["errorText"], "no\nway");
     assert_eq!(fail(json!({"status": "failed", "rawOutput": {"error": "x"}}))["errorText"], r#"{"error":"x"}"#);
     assert_eq!(fail(json!({"status": "failed"}))["errorText"], "the tool call failed");
@@ -314,8 +314,8 @@ fn a_failed_call_says_why_in_text() {
 fn diffs_and_plans_are_data() {
     let diff = json!([{"type": "diff", "path": "/a", "oldText": null, "newText": "x"}]);
     let parts = mapped(&[
-        call("c", json!({"status": "in_progress", "rawInput": {"p": 1}, "content": diff})),
-        update("c", json!({"status": "completed", "content": diff})),
+        call("c", &json!({"status": "in_progress", "rawInput": {"p": 1}, "content": diff})),
+        update("c", &json!({"status": "completed", "content": diff})),
         json!({"sessionUpdate": "plan", "entries": [{"content": "do", "status": "pending"}]}),
     ]);
     assert_eq!(
@@ -361,10 +361,10 @@ fn what_is_unknown_is_kept_as_it_is() {
 #[test]
 fn late_updates_and_reused_ids_lose_nothing() {
     let parts = mapped(&[
-        call("c", json!({"status": "completed", "rawInput": {"n": 1}, "rawOutput": 1})),
-        update("c", json!({"rawOutput": "late"})),
-        call("c", json!({"status": "in_progress", "rawInput": {"n": 2}})),
-        update("c", json!({"status": "completed", "rawOutput": 2})),
+        call("c", &json!({"status": "completed", "rawInput": {"n": 1}, "rawOutput": 1})),
+        update("c", &json!({"rawOutput": "late"})),
+        call("c", &json!({"status": "in_progress", "rawInput": {"n": 2}})),
+        update("c", &json!({"status": "completed", "rawOutput": 2})),
     ]);
     assert_eq!(
         kinds(&parts),
@@ -400,7 +400,7 @@ fn a_permission_is_often_the_first_sight_of_a_call() {
         json!({"toolCall": {"toolCallId": "g", "title": "Shell", "kind": "execute", "rawInput": {"command": "ls"}}})
             .to_string();
     mapper.permission(&Obj::parse(&asked).unwrap(), "allow_once", &mut out);
-    mapper.update(&update("g", json!({"status": "completed", "content": said("ok")})).to_string(), &mut out);
+    mapper.update(&update("g", &json!({"status": "completed", "content": said("ok")})).to_string(), &mut out);
     mapper.close(&mut out);
     check(&out.parts);
     let parts = values(&out.parts);
