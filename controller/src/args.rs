@@ -7,6 +7,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
 /// Settings of the controller, to be flattened into the arguments of a program.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Controller")]
+#[group(id = "controller")]
 pub struct Args {
     /// Image that has agentsession-sandbox; it is what install and record run in agent Pods
     #[arg(long, env = "AGENTSESSION_SANDBOX_IMAGE")]

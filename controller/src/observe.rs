@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use controller_core::model::{DriverView, LedgerView, Observed, PodView, SessionView, Trouble};
+use controller_core::{
+    model::{DriverView, LedgerView, Observed, PodView, SessionView, Trouble},
+    view,
+};
 use store::Ledger;
 use transcript::SessionUid;
 
@@ -55,7 +58,8 @@ async fn pods(context: &Context, uid: &SessionUid) -> Vec<PodView> {
     for indexed in context.pods.of(uid) {
         let mut view = indexed.view;
         if let (Some(_), Some(node)) = (view.deleting, &indexed.node) {
-            view.node_ready = context.node_ready(node).await;
+            let ready = context.node_ready(node).await;
+            view = view::with_node(view, ready);
         }
         views.push(view);
     }
@@ -65,8 +69,6 @@ async fn pods(context: &Context, uid: &SessionUid) -> Vec<PodView> {
 fn drivers(context: &Context, pods: &[PodView]) -> BTreeMap<transcript::PodUid, DriverView> {
     let heard = |pod: &PodView| {
         let view = context.followers.view(&pod.uid)?;
-        // Before its first frame a follower has heard nothing.
-        view.last_frame_at.or(view.status.as_ref().map(|_| view.since))?;
         let trouble = view.trouble.map(|trouble| Trouble { reason: trouble.reason, message: trouble.message });
         Some((pod.uid.clone(), DriverView { status: view.status, trouble }))
     };

@@ -13,6 +13,7 @@ use kube::{
 
 use crate::{
     context::{API_CALL, Context},
+    failpoint,
     memory::SessionMemory,
 };
 
@@ -68,7 +69,10 @@ async fn write(
     });
     let (name, params, patch) =
         (session.name_any(), PatchParams::apply(names::MANAGER_STATUS).force(), Patch::Apply(&body));
-    match tokio::time::timeout(API_CALL, api.patch_status(&name, &params, &patch)).await {
+    failpoint::pass("status", "before");
+    let patched = tokio::time::timeout(API_CALL, api.patch_status(&name, &params, &patch)).await;
+    failpoint::pass("status", "after");
+    match patched {
         Ok(Ok(written)) => {
             memory.wrote_session(written.metadata.resource_version.as_deref());
             context.metrics.status_writes.inc();

@@ -9,7 +9,7 @@ use crds::{AgentSession, names};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PatchParams},
+    api::{DeleteParams, ListParams, PatchParams},
 };
 use store::{Settlement, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -88,11 +88,19 @@ async fn sweep(scope: &Scope, context: &Context) -> Result<(), SweepError> {
         }
     }
     for (session, pod) in context.pods.all() {
-        if context.directory.find(&session).is_none() && pod.view.has_finalizer {
+        let unknown = pod.view.has_finalizer && context.directory.find(&session).is_none();
+        if unknown && !exists(context, &pod.namespace, &session).await? {
             orphaned(context, &session).await?;
         }
     }
     Ok(())
+}
+
+/// Whether a namespace has a session of this uid. A Pod names its session only by uid: its owner may have been stripped.
+async fn exists(context: &Context, namespace: &str, uid: &SessionUid) -> Result<bool, SweepError> {
+    let api: Api<AgentSession> = Api::namespaced(context.client.clone(), namespace);
+    let listed = call(api.list_metadata(&ListParams::default())).await?;
+    Ok(listed.items.iter().any(|object| object.uid().as_deref() == Some(uid.as_str())))
 }
 
 /// The cache may be behind; only the API server says that an object is gone.
@@ -110,13 +118,17 @@ async fn orphaned(context: &Context, session: &SessionUid) -> Result<(), SweepEr
     let abandoned = context.memory.of(session).abandoned();
     let ledger = context.store.ledger(session).await?;
     for turn in ledger.turns.iter().filter(|turn| turn.state.is_active()) {
-        let missing = if turn.attempt.is_none() { Reason::NeverStarted } else { Reason::PodGone };
+        // What no agent ever had was not lost by anybody.
+        let (outcome, missing) = match turn.attempt {
+            None => (Outcome::Canceled, Reason::NeverStarted),
+            Some(_) => (Outcome::Lost, Reason::PodGone),
+        };
         let settlement = Settlement {
             session: session.clone(),
             turn: turn.turn,
             attempt: turn.attempt,
             pod_uid: turn.pod_uid.clone(),
-            outcome: Outcome::Lost,
+            outcome,
             reason: Some(Reason::SessionDeleted),
             verdict: Verdict::Incomplete,
             verdict_reason: Some(abandoned.unwrap_or(missing)),
@@ -124,7 +136,7 @@ async fn orphaned(context: &Context, session: &SessionUid) -> Result<(), SweepEr
             usage: None,
         };
         context.store.settle(&settlement).await?;
-        tracing::warn!(session.uid = %session, turn = turn.turn.0, "turn of a session that is gone settled as lost");
+        tracing::warn!(session.uid = %session, turn = turn.turn.0, "turn of a session that is gone settled");
     }
     if ledger.session.is_some() {
         context.store.mark_deleted(session).await?;

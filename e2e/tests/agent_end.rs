@@ -72,14 +72,11 @@ async fn an_agent_that_ignores_every_request_to_stop_is_stopped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn noise_on_stdout_is_no_end() {
     run("noise", async |t| {
-        let (status, stored) = ended(
-            t,
-            Draft::new("noise"),
-            "- raw: Welcome!\n- raw: '{\"jsonrpc\":\"2.0\",\"method\":\"sess'\n- say: after\n- stop: brand_new\n",
-        )
-        .await?;
-        assert_eq!(status.turn(1)?.summary(), "Succeeded - Complete -");
-        assert_eq!(stored.text(1), pieces(12).concat() + "after");
+        let _operator = t.operator().await?;
+        let script = "- say: before\n- raw: Welcome!\n- raw: '{\"jsonrpc\":\"2.0\",\"method\":\"sess'\n- say: after\n- stop: brand_new\n";
+        let session = t.apply(Draft::new("noise").turn(script)).await?;
+        assert_eq!(session.finished().await?.turn(1)?.summary(), "Succeeded - Complete -");
+        assert_eq!(stored(t, &session).await?.text(1), "beforeafter");
         Ok(())
     })
     .await;

@@ -103,7 +103,7 @@ async fn one_sleeps(t: &Test, store: &str) -> Result<()> {
     sleeper.process.signal("CONT").await?;
     caught_up(&sleeper).await?;
     check_unchanged(store, &session, &before).await?;
-    let settled = "agentsession_turns_settled_total";
+    let settled = "agentsession_controller_settled_turns_total";
     // A summed counter, so exactly representable.
     let counted = (sleeper.metric(settled).await?, waker.metric(settled).await?);
     ensure!(counted == (0.0, 1.0), "both counted the turn: {counted:?}");

@@ -76,7 +76,12 @@ async fn so_is_one_whose_namespace_is_deleted() {
         let (session, _) = mid_turn(t).await?;
         let namespaces: Api<Namespace> = Api::all(t.cluster.client.clone());
         namespaces.delete(&t.namespace, &DeleteParams::default()).await?;
-        check_deleted(t, &session).await?;
+        session.gone(seconds(90)).await?;
+        pods::none(t, &session, seconds(1)).await?;
+        // Whichever of the two the namespace's end reached first.
+        let stored = stored(t, &session).await?;
+        check(&stored, "Lost PodDeleted Complete -")
+            .or_else(|_| check(&stored, "Canceled SessionDeleted Complete -"))?;
         agentsession_e2e::eventually("the namespace to be gone", seconds(30), async || {
             Ok(namespaces.get_opt(&t.namespace).await?.is_none())
         })
@@ -124,7 +129,7 @@ async fn what_never_ran_goes_at_once() {
         session.delete(PropagationPolicy::Background).await?;
         session.gone(seconds(10)).await?;
         let stored = stored(t, &session).await?;
-        assert_eq!(stored.summary(1)?, "Canceled NeverStarted Incomplete NeverStarted");
+        assert_eq!(stored.summary(1)?, "Canceled SessionDeleted Incomplete NeverStarted");
         Ok(())
     })
     .await;

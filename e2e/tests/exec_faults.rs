@@ -28,8 +28,8 @@ async fn heals(t: &Test, fault: Fault) -> Result<()> {
     ensure!(stored.deltas(1).len() == PIECES, "{} pieces", stored.deltas(1).len());
     check_sizes(&stored.deltas(1))?;
     let pod = pods::running(t, &session).await?;
-    // The follower of a Pod that waits for another turn is one; what is left of the broken ones goes.
-    eventually("no reader to stay behind", seconds(60), async || Ok(!t.cluster.is_own() || pods::readers(&pod)? <= 1))
+    // The follower of a Pod that waits for another turn is one; what is left of the broken ones goes when its hold of 60 s passes.
+    eventually("no reader to stay behind", seconds(90), async || Ok(!t.cluster.is_own() || pods::readers(&pod)? <= 1))
         .await
 }
 

@@ -100,9 +100,10 @@ async fn a_setup_that_fails() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_the_cluster_refuses() {
     run("refused", async |t| {
-        // A limit range that nothing can meet: not a quota, so it does not heal.
-        t.apply_yaml("{apiVersion: v1, kind: LimitRange, metadata: {name: tiny}, spec: {limits: [{type: Container, max: {memory: 1Mi}}]}}").await?;
-        fails(t, Draft::new("refused"), "PodRefused", &["maximum memory usage per Container is 1Mi"]).await
+        // A limit, not a quota, so it does not heal.
+        t.apply_yaml("{apiVersion: v1, kind: LimitRange, metadata: {name: tiny}, spec: {limits: [{type: Container, max: {memory: 300Mi}}]}}").await?;
+        let draft = Draft::new("refused").set("spec/agent/resources/limits/memory", "1Gi");
+        fails(t, draft, "PodRefused", &["maximum memory usage per Container is 300Mi"]).await
     })
     .await;
 }

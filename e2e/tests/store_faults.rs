@@ -1,6 +1,8 @@
 //! The database is away, read-only or emptied.
 
-use agentsession_e2e::{Draft, Operator, Session, Status, Stored, Test, pods, postgres::Postgres, run, wait::seconds};
+use agentsession_e2e::{
+    Draft, Operator, Session, Status, Stored, Test, TurnStatus, pods, postgres::Postgres, run, wait::seconds,
+};
 use anyhow::{Result, ensure};
 use kube::api::PropagationPolicy;
 

@@ -33,6 +33,10 @@ pub enum RecorderCommand {
     Release,
 }
 
+/// How long the remote keeps a frame for a reader that says nothing: longer than a reader's own deadline (`ExecSettings::read_whole`), or the
+/// tail could go before it is read; and no longer than it must, since after a partition it is what ends the remote.
+pub const HOLD: Duration = Duration::from_secs(60);
+
 impl RecorderCommand {
     /// The argument vector.
     #[must_use]
@@ -48,6 +52,8 @@ impl RecorderCommand {
                 push(&from.to_string());
                 push("--max");
                 push(&max.to_string());
+                push("--hold");
+                push(&format!("{}ms", HOLD.as_millis()));
                 if let Some(interval) = follow {
                     push("--follow");
                     push(&format!("{}ms", interval.as_millis()));

@@ -13,6 +13,8 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_secs(1);
 /// When a prompt that the driver has not taken is delivered once more.
 const REDELIVER: Duration = Duration::from_secs(15);
+/// How long a follower may be in trouble before it is worth a word in the status.
+const WORTH_SAYING: Duration = Duration::from_secs(10);
 /// Longest pause between reads that fail.
 const MAX_RETRY: Duration = Duration::from_secs(15);
 
@@ -73,7 +75,24 @@ fn live(desk: &mut Desk<'_>, turn: &TurnView, pod: &PodView) -> Step {
     if let Some(age) = turn.running_for {
         let _ = desk.over(age, desk.observed.session.timeouts.turn);
     }
+    if unheard_too_long(desk, pod) {
+        return harvest(desk, turn, pod, ended, false);
+    }
     deliver(desk, turn, pod, status)
+}
+
+/// Whether a Pod could not be read, or its parts not be stored, for as long as it may be held for that. Nobody knows then whether its turn still runs.
+fn unheard_too_long(desk: &mut Desk<'_>, pod: &PodView) -> bool {
+    let observed = desk.observed;
+    let trouble = observed.drivers.get(&pod.uid).and_then(|driver| driver.trouble.as_ref());
+    let Some(trouble) = trouble else { return false };
+    let elapsed = desk.since(Clock::Holding);
+    if elapsed >= WORTH_SAYING {
+        desk.waiting = Some((trouble.reason, trouble.message.clone()));
+    } else {
+        desk.look_again(WORTH_SAYING - elapsed);
+    }
+    desk.over(elapsed, observed.session.timeouts.hold)
 }
 
 /// Gives the prompt to a driver that still waits for it.

@@ -43,7 +43,7 @@ fn keeps(desk: &mut Desk<'_>, ledger: &LedgerView, pod: &PodView) -> bool {
         .status_of(pod)
         .is_some_and(|status| status.state == AgentState::Idle || (status.state.is_terminal() && status.agent_ready));
     // A driver that was not heard yet, after a restart of ours, is given the benefit of the doubt for as long as the idle time lasts.
-    let unheard = !desk.observed.drivers.contains_key(&pod.uid);
+    let unheard = desk.status_of(pod).is_none();
     let idle_for = ledger.turns.iter().filter_map(|turn| turn.settled_for).min().unwrap_or(Duration::MAX);
     (ready || unheard) && !desk.over(idle_for, session.timeouts.idle)
 }
