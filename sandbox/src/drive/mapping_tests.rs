@@ -307,6 +307,9 @@ fn a_failed_call_says_why_in_text() {
     assert_eq!(fail(json!({"status": "failed", "content": said("no\nway")}))["errorText"], "no\nway");
     assert_eq!(fail(json!({"status": "failed", "rawOutput": {"error": "x"}}))["errorText"], r#"{"error":"x"}"#);
     assert_eq!(fail(json!({"status": "failed"}))["errorText"], "the tool call failed");
+    let both = fail(json!({"status": "failed", "rawOutput": {"exit_code": 2}, "content": said("no")}));
+    assert_eq!(both["errorText"], "no");
+    assert_eq!(both["providerMetadata"], json!({"agentsession": {"exit": 2, "rawOutput": {"exit_code": 2}}}));
     assert_eq!(fail(json!({"status": "failed"}))["dynamic"], true);
 }
 

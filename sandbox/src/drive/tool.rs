@@ -309,16 +309,18 @@ impl Tool {
         let mut own = Fields::default();
         own.raw("exit", exit.as_deref()).raw("signal", self.signal.as_deref());
         let short = own.if_any().map(|own| ours(&own));
-        // Of an output in two forms both are kept, unless one holds the other.
-        let other =
-            self.said.as_deref().filter(|said| self.output.as_deref().is_some_and(|o| !o.contains(inner(said))));
-        let own = own.raw("content", other).if_any().map(|own| ours(&own));
-        let output = self.so_far();
-        let (kind, key, value) = if self.status == Status::Failed {
-            ("tool-output-error", "errorText", self.error_text(output))
+        // Of an output in two forms both are kept, unless one holds the other: a result as it is, an error in words.
+        let (output, said) = (self.output.as_deref(), self.said.as_deref());
+        let differ = output.zip(said).is_some_and(|(output, said)| !output.contains(inner(said)));
+        let (kind, key, value, other_key, other) = if self.status == Status::Failed {
+            let words = self.said.clone().or_else(|| self.so_far());
+            ("tool-output-error", "errorText", error_text(words), "rawOutput", output)
         } else {
-            ("tool-output-available", "output", output.unwrap_or_else(|| "null".to_owned()))
+            let value = self.so_far().unwrap_or_else(|| "null".to_owned());
+            ("tool-output-available", "output", value, "content", said)
         };
+        let other = other.filter(|_| differ);
+        let own = own.raw(other_key, other).if_any().map(|own| ours(&own));
         let mut part = self.part(kind).raw(key, &value).maybe("providerMetadata", own.as_deref());
         if value.len() + other.map_or(0, str::len) > PART_BYTES / 2 {
             let instead = format!("\"omitted: {} bytes\"", value.len());
@@ -335,14 +337,14 @@ impl Tool {
             ..Self::default()
         };
     }
+}
 
-    /// The words of a failed call; a result that is no text is shown as its text.
-    fn error_text(&self, output: Option<String>) -> String {
-        match output {
-            Some(text) if is_string(&text) => text,
-            Some(other) => quote(&other),
-            None => "\"the tool call failed\"".to_owned(),
-        }
+/// The words of a failed call; a result that is no text is shown as its text.
+fn error_text(words: Option<String>) -> String {
+    match words {
+        Some(text) if is_string(&text) => text,
+        Some(other) => quote(&other),
+        None => "\"the tool call failed\"".to_owned(),
     }
 }
 
