@@ -2,6 +2,9 @@
 
 use crate::json;
 
+/// The type of the marker that stands where something did not fit.
+pub const OMITTED: &str = "data-omitted";
+
 /// What a part does to the block of text or reasoning that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
@@ -149,5 +152,5 @@ impl Fields {
 pub fn omitted(kind: &str, bytes: u64, sha256: &str) -> Builder {
     let mut data = Fields::default();
     data.str("type", kind).raw("bytes", Some(&bytes.to_string())).str("sha256", sha256);
-    Part::begin("data-omitted").raw("data", &data.finish())
+    Part::begin(OMITTED).raw("data", &data.finish())
 }

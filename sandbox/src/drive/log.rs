@@ -10,7 +10,7 @@ use transcript::{Reason, Turn, frame::sha256_hex, limits};
 
 use crate::{
     files,
-    part::{Edge, Part, omitted},
+    part::{Edge, OMITTED, Part, omitted},
 };
 
 /// Indexes that are kept for the end: two markers, the end of an open block, `error`, `finish-step` and `finish`.
@@ -89,12 +89,14 @@ impl TurnLog {
         }
         if part.text.len() > self.bounds.part {
             let marker = omitted(part.kind, part.text.len() as u64, &sha256_hex(part.text.as_bytes())).at(&part.at);
-            self.truncate(Reason::PartLimit);
             self.publish(marker);
             if let Some(instead) = part.instead {
                 self.publish(*instead);
             }
             return;
+        }
+        if part.kind == OMITTED {
+            self.truncate(Reason::PartLimit);
         }
         let line = self.line(&part);
         if self.dropped.is_some() || !self.fits(&line) {
@@ -105,7 +107,6 @@ impl TurnLog {
 
     /// Says that a whole line of the agent was too long to be looked at.
     pub fn publish_omitted(&mut self, kind: &str, bytes: u64, sha256: &str, at: &str) {
-        self.truncate(Reason::PartLimit);
         self.publish(omitted(kind, bytes, sha256).at(at));
     }
 

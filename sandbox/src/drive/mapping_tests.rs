@@ -279,6 +279,18 @@ fn a_terminal_speaks_through_metadata() {
 }
 
 #[test]
+fn a_terminal_that_says_too_much_leaves_a_marker() {
+    let mut updates = vec![call("c", &json!({"status": "in_progress", "rawInput": {"cmd": "x"}}))];
+    let much = "x".repeat(300_000);
+    updates.extend((0..5).map(|_| update("c", &json!({"_meta": {"terminal_output_delta": much}}))));
+    updates.push(update("c", &json!({"status": "completed"})));
+    let parts = mapped(&updates);
+    let marker = parts.iter().find(|part| part["type"] == "data-omitted").unwrap();
+    assert_eq!((&marker["data"]["type"], &marker["data"]["bytes"]), (&json!("data-terminal"), &json!(600_000)));
+    assert_eq!(parts.last().unwrap()["output"].as_str().unwrap().len(), 900_000);
+}
+
+#[test]
 fn an_output_that_grows_is_shown_a_few_times_only() {
     let mut updates = vec![call("c", &json!({"status": "in_progress", "rawInput": {"cmd": "x"}}))];
     updates.extend((0..2000).map(|_| update("c", &json!({"_meta": {"terminal_output_delta": "0123456789"}}))));

@@ -3,16 +3,20 @@
 use std::collections::{HashMap, HashSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 
+use sha2::{Digest, Sha256};
 use transcript::limits::PART_BYTES;
 
 use crate::{
     drive::map::Out,
     json::{Obj, inner, is_string, quote},
-    part::{Builder, Fields, Part},
+    part::{Builder, Fields, Part, omitted},
 };
 
 /// Metadata of a call that is passed on: whose call it is, and the like. Outputs stand in metadata too, and are longer.
 const META_BYTES: usize = 1 << 10;
+
+/// What is kept of a terminal: what fits into a part.
+const TERMINAL_BYTES: usize = PART_BYTES - (16 << 10);
 
 /// How a call stands, as the agent says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +51,8 @@ struct Tool {
     said: Option<String>,
     /// What a terminal said so far: the inner text of a JSON string.
     terminal: String,
+    /// What a terminal said beyond what one part can hold: how many bytes, and their digest.
+    terminal_left_out: Option<(u64, Sha256)>,
     terminal_content: bool,
     exit: Option<i64>,
     signal: Option<String>,
@@ -216,8 +222,13 @@ impl Tool {
             if let Some(said) = said {
                 self.terminal_content = true;
                 let said = inner(said);
-                if self.terminal.len() + said.len() <= PART_BYTES - (16 << 10) {
-                    self.terminal.push_str(said);
+                match &mut self.terminal_left_out {
+                    None if self.terminal.len() + said.len() <= TERMINAL_BYTES => self.terminal.push_str(said),
+                    left_out => {
+                        let (bytes, sha) = left_out.get_or_insert_default();
+                        *bytes += said.len() as u64;
+                        sha.update(said);
+                    }
                 }
             }
         }
@@ -304,6 +315,9 @@ impl Tool {
             let said = format!("\"{}\"", self.terminal);
             let data = Fields::default().raw("toolCallId", Some(&self.id)).raw("output", Some(&said)).finish();
             out.parts.push(Part::begin("data-terminal").raw("data", &data).at(out.at));
+        }
+        if let Some((bytes, sha)) = self.terminal_left_out.take() {
+            out.parts.push(omitted("data-terminal", bytes, &hex::encode(sha.finalize())).at(out.at));
         }
         let exit = self.exit.map(|code| code.to_string());
         let mut own = Fields::default();
