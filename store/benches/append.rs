@@ -26,7 +26,7 @@ fn parts() -> Vec<String> {
             rng.random_range(100..200)
         } else {
             let tail: f64 = rng.random_range(0.006..1.0);
-            (450.0 * tail.powf(-1.15)) as usize
+            (372.0 * tail.powf(-1.15)) as usize
         };
         let head = format!("{{\"type\":\"text-delta\",\"id\":\"{number}\",\"delta\":\"");
         let fill = size.min(69_000).saturating_sub(head.len() + 2);
@@ -161,7 +161,6 @@ async fn bench_postgres(texts: &[String]) -> Result<(), Failed> {
 
 /// Rows of a hundred into a table of the same columns without any key, under the same durability.
 async fn keyless_insert(connection: &mut SqliteConnection, texts: &[String]) -> Result<Duration, Failed> {
-    let session = uuid::Uuid::new_v4().to_string();
     let values = |rows: usize| {
         let row = |row: usize| {
             let first = 4 + row * 4;
@@ -174,7 +173,7 @@ async fn keyless_insert(connection: &mut SqliteConnection, texts: &[String]) -> 
     sqlx::raw_sql("begin immediate").execute(&mut *connection).await?;
     for chunk in texts.chunks(100) {
         let sql = if chunk.len() == 100 { hundred.clone() } else { values(chunk.len()) };
-        let mut query = sqlx::query(AssertSqlSafe(sql)).bind(session.as_str()).bind(1_i64).bind(0_i64);
+        let mut query = sqlx::query(AssertSqlSafe(sql)).bind(1_i64).bind(1_i64).bind(0_i64);
         for text in chunk {
             query = query.bind(seq).bind(seq + 1).bind(0_i64).bind(text.as_str());
             seq += 1;
@@ -192,7 +191,8 @@ async fn bench_sqlite(texts: &[String]) -> Result<(), Failed> {
     let keyless_url = format!("sqlite://{}/keyless.db?mode=rwc", folder.path().display());
     let mut connection = SqliteConnection::connect(&keyless_url).await?;
     sqlx::raw_sql("pragma journal_mode = wal; pragma synchronous = full").execute(&mut connection).await?;
-    let columns = "session_uid text, turn integer, created_at integer, part_index integer, seq integer, digest integer, part text";
+    let columns =
+        "session integer, turn integer, created_at integer, part_index integer, id integer, digest integer, part text";
     sqlx::raw_sql(AssertSqlSafe(format!("create table keyless ({columns}) strict"))).execute(&mut connection).await?;
     let (mut plain, mut appends) = (Vec::new(), Appends::default());
     for _ in 0..ROUNDS {

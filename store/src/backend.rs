@@ -49,7 +49,6 @@ impl<B: Backend> Store<B> {
         parts: &'f [NewPart<'f>],
     ) -> BoxFuture<'f, Result<Appended>> {
         Box::pin(async move {
-            // Hashed before any lock is taken.
             let refused = match self.0.append(writer, Batch::new(parts)).await {
                 Err(error @ StoreError::Refused { .. }) => error,
                 other => return other,

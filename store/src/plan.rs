@@ -1,20 +1,56 @@
 //! What an append will write, decided from what is there. Pure: the transaction around it holds the session's lock.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{borrow::Cow, collections::HashMap, ops::Deref, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
 use crate::{Appended, NewPart};
 
+/// The text of a part on its way in.
+#[derive(Clone, Debug)]
+pub(crate) enum Text<'a> {
+    /// The caller's own, or one that had to be cleaned.
+    Lent(Cow<'a, str>),
+    /// For a writer in another task; to bind it costs no copy.
+    Shared(Arc<str>),
+}
+
+impl Text<'_> {
+    pub(crate) fn shared(&self) -> Arc<str> {
+        match self {
+            Self::Lent(text) => Arc::from(text.as_ref()),
+            Self::Shared(text) => Arc::clone(text),
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Lent(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
 /// A part on its way in.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'a> {
     pub index: u32,
-    pub digest: i64,
-    pub text: Cow<'a, str>,
+    pub text: Text<'a>,
 }
 
-/// The parts of one append, hashed before any lock is taken.
+impl Entry<'_> {
+    /// Tells a part that comes again from another one with its identity. Taken when it is needed: of a new part while the database is busy
+    /// with the one before.
+    pub(crate) fn digest(&self) -> i64 {
+        digest(&self.text)
+    }
+}
+
+/// The parts of one append.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch<'a> {
     pub entries: Vec<Entry<'a>>,
@@ -24,25 +60,16 @@ pub(crate) struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// Borrows the parts.
     pub(crate) fn new(parts: &[NewPart<'a>]) -> Self {
-        let entries: Vec<_> = parts
-            .iter()
-            .map(|part| {
-                let text = clean(part.part);
-                Entry { index: part.index.0, digest: digest(&text), text }
-            })
-            .collect();
+        let entry = |part: &NewPart<'a>| Entry { index: part.index.0, text: Text::Lent(clean(part.part)) };
+        let entries: Vec<_> = parts.iter().map(entry).collect();
         let bytes = entries.iter().map(|entry| size(&entry.text)).sum();
         Self { entries, bytes }
     }
 
     /// The same batch with texts of its own, for a writer in another task.
     pub(crate) fn into_owned(self) -> Batch<'static> {
-        let entries = self
-            .entries
-            .into_iter()
-            .map(|entry| Entry { index: entry.index, digest: entry.digest, text: Cow::Owned(entry.text.into_owned()) })
-            .collect();
-        Batch { entries, bytes: self.bytes }
+        let entry = |entry: Entry<'_>| Entry { index: entry.index, text: Text::Shared(entry.text.shared()) };
+        Batch { entries: self.entries.into_iter().map(entry).collect(), bytes: self.bytes }
     }
 
     /// The lowest and the highest index; `None` when there is no part.
@@ -59,36 +86,67 @@ pub(crate) struct Plan<'b, 'a> {
     pub appended: Appended,
 }
 
-/// Decides. `present` = index and digest of the turn's parts that are there, `session_bytes` = what the session holds.
+/// Decides. `present` = index and digest of the turn's parts that are there, in order of index; `session_bytes` = what the session holds.
 pub(crate) fn plan<'b, 'a>(
     batch: &'b Batch<'a>,
     present: &[(u32, i64)],
     session_bytes: u64,
     quota_bytes: u64,
 ) -> Plan<'b, 'a> {
-    let mut known: HashMap<u32, i64> = present.iter().copied().collect();
-    let mut fresh = Vec::with_capacity(batch.entries.len().saturating_sub(present.len()));
+    let mut fresh = Fresh::with_capacity(batch.entries.len().saturating_sub(present.len()));
     let mut appended = Appended::default();
     for entry in &batch.entries {
-        if let Some(&stored) = known.get(&entry.index) {
-            if stored == entry.digest {
-                appended.already += 1;
-            } else {
-                appended.conflicts += 1;
+        let stored = present.binary_search_by_key(&entry.index, |&(index, _)| index).ok();
+        let same = match stored.and_then(|at| present.get(at)) {
+            Some(&(_, digest)) => Some(digest == entry.digest()),
+            None => fresh.find(entry.index).map(|earlier| *earlier.text == *entry.text),
+        };
+        match same {
+            Some(true) => appended.already += 1,
+            Some(false) => appended.conflicts += 1,
+            None => {
+                let bytes = appended.bytes + size(&entry.text);
+                if appended.over_quota > 0 || session_bytes.saturating_add(bytes) > quota_bytes {
+                    appended.over_quota += 1;
+                } else {
+                    appended.bytes = bytes;
+                    appended.inserted += 1;
+                    fresh.push(entry);
+                }
             }
-            continue;
         }
-        let bytes = appended.bytes + size(&entry.text);
-        if appended.over_quota > 0 || session_bytes.saturating_add(bytes) > quota_bytes {
-            appended.over_quota += 1;
-            continue;
-        }
-        known.insert(entry.index, entry.digest);
-        appended.bytes = bytes;
-        appended.inserted += 1;
-        fresh.push(entry);
     }
-    Plan { fresh, appended }
+    Plan { fresh: fresh.entries, appended }
+}
+
+/// What is to be written so far. Indexes nearly always ascend, so that a look-up is needed only from the first that does not.
+struct Fresh<'b, 'a> {
+    entries: Vec<&'b Entry<'a>>,
+    highest: Option<u32>,
+    by_index: Option<HashMap<u32, &'b Entry<'a>>>,
+}
+
+impl<'b, 'a> Fresh<'b, 'a> {
+    fn with_capacity(capacity: usize) -> Self {
+        Self { entries: Vec::with_capacity(capacity), highest: None, by_index: None }
+    }
+
+    fn find(&mut self, index: u32) -> Option<&'b Entry<'a>> {
+        if self.highest.is_none_or(|highest| index > highest) {
+            return None;
+        }
+        let entries = &self.entries;
+        let all = || entries.iter().map(|entry| (entry.index, *entry)).collect::<HashMap<_, _>>();
+        self.by_index.get_or_insert_with(all).get(&index).copied()
+    }
+
+    fn push(&mut self, entry: &'b Entry<'a>) {
+        self.highest = self.highest.max(Some(entry.index));
+        if let Some(by_index) = &mut self.by_index {
+            by_index.insert(entry.index, entry);
+        }
+        self.entries.push(entry);
+    }
 }
 
 /// Bytes of a text.
@@ -101,7 +159,6 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// Tells a part that comes again from another one with its identity.
 fn digest(text: &str) -> i64 {
     let hash = Sha256::digest(text.as_bytes());
     let mut first = [0; 8];
@@ -122,11 +179,11 @@ mod tests {
 
     #[test]
     fn only_the_missing_is_written_and_the_rest_is_counted() {
-        let batch = batch(&[(0, "A"), (1, "B"), (2, "C"), (2, "C"), (2, "D")]);
+        let batch = batch(&[(0, "A"), (1, "B"), (2, "C"), (2, "C"), (2, "D"), (9, "E"), (4, "F"), (4, "F"), (9, "G")]);
         let present = [(0, digest("A")), (1, digest("other"))];
         let plan = plan(&batch, &present, 0, 100);
-        assert_eq!(plan.fresh.iter().map(|entry| entry.index).collect::<Vec<_>>(), [2]);
-        assert_eq!(plan.appended, Appended { inserted: 1, bytes: 1, already: 2, conflicts: 2, ..Appended::default() });
+        assert_eq!(plan.fresh.iter().map(|entry| entry.index).collect::<Vec<_>>(), [2, 9, 4]);
+        assert_eq!(plan.appended, Appended { inserted: 3, bytes: 3, already: 3, conflicts: 3, ..Appended::default() });
     }
 
     #[test]

@@ -42,7 +42,7 @@ macro_rules! turn_columns {
 }
 
 macro_rules! statements {
-    (now: $now:literal, lock: $lock:literal, last_resort: $last:literal) => {
+    (now: $now:literal, lock: $lock:literal, last_resort: $last:literal, parts_of: $parts_of:literal) => {
         Statements {
             now: concat!("select ", $now, " as now"),
             insert_session: concat!(
@@ -132,17 +132,28 @@ macro_rules! statements {
                       usage = coalesce($10, usage) where session_uid = $1 and turn = $2 and state = 'settled' \
                       and verdict in ('Incomplete', 'Truncated') and attempt = $3 and pod_uid is not distinct from $4",
             // Neighbouring indexes keep the same distance to their row number: a few runs instead of every index.
-            runs: "select min(part_index) as first, max(part_index) as last from (select part_index, part_index - row_number() over \
-                   (order by part_index) as run from agent_session_parts where session_uid = $1 and turn = $2) as numbered group by run \
-                   order by 1",
+            runs: concat!(
+                "select min(part_index) as first, max(part_index) as last from (select part_index, part_index - row_number() over \
+                 (order by part_index) as run from agent_session_parts where ",
+                $parts_of,
+                " and turn = $2) as numbered group by run order by 1"
+            ),
         }
     };
 }
 
 /// Postgres. Isolation is read committed, so a statement after the lock sees what the earlier holders committed.
-pub(crate) static POSTGRES: Statements =
-    statements!(now: "clock_timestamp()", lock: " for update", last_resort: "session_uid desc");
+pub(crate) static POSTGRES: Statements = statements!(
+    now: "clock_timestamp()",
+    lock: " for update",
+    last_resort: "session_uid desc",
+    parts_of: "session_uid = $1"
+);
 
 /// SQLite. The writer's transaction is immediate: it holds the one lock there is.
-pub(crate) static SQLITE: Statements =
-    statements!(now: "cast(unixepoch('subsec') * 1000000 as integer)", lock: "", last_resort: "rowid desc");
+pub(crate) static SQLITE: Statements = statements!(
+    now: "cast(unixepoch('subsec') * 1000000 as integer)",
+    lock: "",
+    last_resort: "id desc",
+    parts_of: "session = (select id from agent_sessions where session_uid = $1)"
+);

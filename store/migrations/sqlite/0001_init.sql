@@ -1,8 +1,9 @@
 -- Times are microseconds since 1970 in UTC.
 
 -- One row a session: what it is, and the counters of its transcript. There is one writer, so the counters are exact, seq is dense, and
--- commit order is seq order. turn_parts = parts stored by turn, a JSON object.
+-- commit order is seq order. turn_parts = parts stored by turn, a JSON object. id = a short name for the parts' keys.
 create table agent_sessions (
+    id               integer primary key,
     session_uid      text    not null unique,
     namespace        text    not null,
     namespace_uid    text    not null,
@@ -50,26 +51,26 @@ create table agent_session_turns (
 -- The sweep asks for sessions with an active turn: few, whatever the history.
 create index agent_session_turns_active on agent_session_turns (session_uid) where state <> 'settled';
 
--- One row a part: the JSON text of a chunk of the UI message stream, verbatim. Clustered by identity, the order of replay. digest =
--- first eight bytes of the SHA-256 of part: tells the same part again from another one. No foreign key: it would cost a look-up a row,
--- and the one writer has just read the session; the trigger below is the cascade.
+-- One row a part: the JSON text of a chunk of the UI message stream, verbatim. id = the session's id * 2^32 + seq, so the table itself is
+-- in insertion order, a reader with a cursor walks it, and new parts go to the end of their session. digest = first eight bytes of the
+-- SHA-256 of part: tells the same part again from another one. No foreign key: it would cost a look-up a row, and the one writer has
+-- just read the session; the trigger below is the cascade.
 create table agent_session_parts (
-    session_uid text    not null,
-    turn        integer not null,
-    part_index  integer not null,
-    seq         integer not null,
-    created_at  integer not null,
-    digest      integer not null,
-    part        text    not null,
-    primary key (session_uid, turn, part_index)
-) strict, without rowid;
+    id         integer primary key,
+    session    integer not null,
+    turn       integer not null,
+    part_index integer not null,
+    created_at integer not null,
+    digest     integer not null,
+    part       text    not null
+) strict;
 
--- Insertion order, for readers with a cursor.
-create unique index agent_session_parts_by_seq on agent_session_parts (session_uid, seq);
+-- Identity, stored once; also the order of replay.
+create unique index agent_session_parts_by_identity on agent_session_parts (session, turn, part_index);
 
 create trigger agent_session_parts_cascade after delete on agent_sessions
 begin
-    delete from agent_session_parts where session_uid = old.session_uid;
+    delete from agent_session_parts where id between old.id << 32 and (old.id << 32) + 4294967295;
 end;
 
 -- One row an attach ticket that was used, until the ticket would have expired anyway: a ticket is good once.

@@ -23,7 +23,7 @@ pub(super) async fn parts(
     chunk.extend_from_slice(HEADER);
     for (entry, seq) in fresh.iter().zip(at.first_seq..) {
         chunk.extend_from_slice(&COLUMNS.to_be_bytes());
-        for number in [seq, since_2000, i64::from(at.turn.0), i64::from(entry.index), entry.digest] {
+        for number in [seq, since_2000, i64::from(at.turn.0), i64::from(entry.index), entry.digest()] {
             field(&mut chunk, &number.to_be_bytes());
         }
         field(&mut chunk, at.session.as_str().as_bytes());

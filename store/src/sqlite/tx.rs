@@ -13,7 +13,7 @@ use sqlx::{
 use transcript::{SessionUid, Turn};
 
 use crate::{
-    PartPage, Result, TurnRecord,
+    PartPage, Result, StoreError, TurnRecord,
     classify::failed,
     ops::{Arg, Place, Present, Tx},
     pages::{After, ReadPage, stored_part},
@@ -33,8 +33,7 @@ static INSERTS: LazyLock<Vec<(usize, String)>> = LazyLock::new(|| {
 
 fn insert_statement(rows: usize) -> String {
     let mut sql =
-        "insert into agent_session_parts (session_uid, turn, created_at, part_index, seq, digest, part) values "
-            .to_owned();
+        "insert into agent_session_parts (session, turn, created_at, part_index, id, digest, part) values ".to_owned();
     for row in 0..rows {
         let first = 4 + row * 4;
         let comma = if row == 0 { "" } else { ", " };
@@ -44,13 +43,23 @@ fn insert_statement(rows: usize) -> String {
     sql
 }
 
-const PRESENT: &str = "select part_index, digest from agent_session_parts where session_uid = $1 and turn = $2 and part_index between $3 and $4";
+/// All in one text: a row a part would cost more than to insert the parts that are missing.
+const PRESENT: &str = "select group_concat(part_index || ' ' || digest, ' ') as present from agent_session_parts \
+     where session = (select id from agent_sessions where session_uid = $1) and turn = $2 and part_index between $3 and $4";
 
-const PAGE_BY_IDENTITY: &str = "select seq, turn, part_index, part, created_at from agent_session_parts \
-     where session_uid = $1 and (turn, part_index) > ($2, $3) order by turn, part_index limit $4";
+const SESSION_ID: &str = "select id from agent_sessions where session_uid = $1";
 
-const PAGE_BY_SEQ: &str = "select seq, turn, part_index, part, created_at from agent_session_parts \
-     where session_uid = $1 and seq > $2 and $3 = 0 order by seq limit $4";
+/// Bits of a part's id that are its seq; those above are the session's id.
+const SEQ_BITS: u32 = 32;
+const LAST_SEQ: i64 = (1 << SEQ_BITS) - 1;
+
+const PAGE_BY_IDENTITY: &str = "select id & 4294967295 as seq, turn, part_index, part, created_at from agent_session_parts \
+     where session = (select id from agent_sessions where session_uid = $1) and (turn, part_index) > ($2, $3) \
+     order by turn, part_index limit $4";
+
+const PAGE_BY_SEQ: &str = "select id & 4294967295 as seq, turn, part_index, part, created_at from agent_session_parts \
+     where id > (select id << 32 from agent_sessions where session_uid = $1) + $2 \
+     and id <= (select id << 32 from agent_sessions where session_uid = $1) + 4294967295 and $3 = 0 order by id limit $4";
 
 /// An open transaction. Whoever opened it commits it.
 pub(super) struct SqliteTx<'c> {
@@ -63,6 +72,16 @@ impl SqliteTx<'_> {
         let rows = bind(sql, args).fetch_all(&mut *self.connection).await;
         rows.map_err(|error| failed(self.operation, &error))
     }
+}
+
+/// Reads "index digest index digest …".
+fn pairs(text: &str) -> Option<Vec<(u32, i64)>> {
+    let mut numbers = text.split_ascii_whitespace();
+    let mut pairs = Vec::new();
+    while let Some(index) = numbers.next() {
+        pairs.push((index.parse().ok()?, numbers.next()?.parse().ok()?));
+    }
+    Some(pairs)
 }
 
 fn bind<'q>(sql: &'static str, args: &[Arg<'_>]) -> Query<'q, Sqlite, SqliteArguments> {
@@ -113,11 +132,11 @@ impl Tx for SqliteTx<'_> {
             Arg::Int(i64::from(first)),
             Arg::Int(i64::from(last)),
         ];
-        let mut rows = bind(PRESENT, &args).fetch(&mut *self.connection);
-        let mut parts = Vec::new();
-        while let Some(row) = rows.try_next().await.map_err(|error| failed(self.operation, &error))? {
-            parts.push((narrow(column(&row, "part_index")?, "part_index")?, column(&row, "digest")?));
-        }
+        let row = bind(PRESENT, &args).fetch_one(&mut *self.connection).await;
+        let row = row.map_err(|error| failed(self.operation, &error))?;
+        let text = column::<Option<String>, _>(&row, "present")?.unwrap_or_default();
+        let parts =
+            pairs(&text).ok_or_else(|| StoreError::Corrupt("the indexes of a turn are no numbers".to_owned()))?;
         Ok(Present { parts, now_micros })
     }
 
@@ -127,6 +146,7 @@ impl Tx for SqliteTx<'_> {
             After::Seq(_) => PAGE_BY_SEQ,
         };
         let (first, second) = page.after.cursor();
+        let first = first.min(LAST_SEQ);
         let args = [Arg::Text(page.session.as_str()), Arg::Int(first), Arg::Int(second), Arg::Int(page.rows_wanted())];
         let mut rows = bind(sql, &args).fetch(&mut *self.connection);
         let mut found = PartPage::default();
@@ -147,20 +167,22 @@ impl Tx for SqliteTx<'_> {
     }
 
     async fn insert(&mut self, at: Place<'_>, fresh: &[&Entry<'_>]) -> Result<()> {
-        let mut seq = at.first_seq;
+        let row = bind(SESSION_ID, &[Arg::Text(at.session.as_str())]).fetch_one(&mut *self.connection).await;
+        let session: i64 = column(&row.map_err(|error| failed(self.operation, &error))?, "id")?;
+        let mut id = (session << SEQ_BITS) + at.first_seq;
         let mut rest = fresh;
         for (rows, sql) in INSERTS.iter().rev() {
             while rest.len() >= *rows {
                 let (chunk, after) = rest.split_at(*rows);
                 let start = sqlx::query(AssertSqlSafe(sql.as_str()))
-                    .bind(at.session.as_str())
+                    .bind(session)
                     .bind(i64::from(at.turn.0))
                     .bind(at.now_micros);
-                let query = chunk.iter().zip(seq..).fold(start, |query, (entry, seq)| {
-                    query.bind(i64::from(entry.index)).bind(seq).bind(entry.digest).bind(entry.text.as_ref())
+                let query = chunk.iter().zip(id..).fold(start, |query, (entry, id)| {
+                    query.bind(i64::from(entry.index)).bind(id).bind(entry.digest()).bind(entry.text.shared())
                 });
                 query.execute(&mut *self.connection).await.map_err(|error| failed(self.operation, &error))?;
-                seq += i64::try_from(*rows).unwrap_or(i64::MAX);
+                id += i64::try_from(*rows).unwrap_or(i64::MAX);
                 rest = after;
             }
         }
