@@ -311,14 +311,6 @@ impl Session {
         self.finished_within(SOON).await
     }
 
-    /// Waits until so many parts are stored, by the status.
-    ///
-    /// # Errors
-    /// When that does not come in time.
-    pub async fn has_parts(&self, parts: u64) -> Result<Status> {
-        self.until(&format!("{parts} parts"), SOON, |status| status.transcript.parts >= parts).await
-    }
-
     /// Deletes the object and does not wait.
     ///
     /// # Errors

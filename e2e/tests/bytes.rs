@@ -101,9 +101,13 @@ async fn damaged_lines_are_counted_and_their_neighbours_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_torn_line_costs_itself_alone() {
     run("torn", async |t| {
-        // The driver's next line is written behind the torn one and is lost with it.
-        let (_, _, status, stored) =
-            ran(t, "- parts: 10\n- appendLog: {text: '{\"at\":\"2026-'}\n- plan: [lost]\n- say: after\n").await?;
+        // The driver's next line is written behind the torn one and is lost with it: one index is missing.
+        let _operator = t.operator().await?;
+        let script = "- parts: 10\n- wait: 1s\n- appendLog: {text: '{\"at\":\"2026-'}\n- plan: [lost]\n- say: after\n";
+        let session = t.apply(Draft::new("torn").turn(script)).await?;
+        let status = session.finished().await?;
+        let stored = Stored::read(&t.sqlite(), &session).await?;
+        assert_eq!(stored.raw(1).len(), stored.parts.last().unwrap().index.0 as usize);
         assert_eq!(status.turn(1)?.transcript_reason.as_deref(), Some("LogDamaged"));
         let said = stored.text(1);
         assert!(said.starts_with(&pieces(10).concat()) && said.ends_with("after"), "{said}");

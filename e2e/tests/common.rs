@@ -18,6 +18,15 @@ pub async fn has_said(test: &Test, session: &Session, deltas: usize) -> Result<P
     Ok(pod)
 }
 
+/// Waits until the default store has so many text deltas of turn 1. Returns how many.
+pub async fn has_stored(test: &Test, session: &Session, deltas: usize) -> Result<usize> {
+    await_condition("parts to be stored", seconds(60), async || {
+        let stored = Stored::read(&test.sqlite(), session).await?.deltas(1).len();
+        Ok((stored >= deltas).then_some(stored))
+    })
+    .await
+}
+
 /// Reads the default store and checks what always holds.
 pub async fn stored(test: &Test, session: &Session) -> Result<Stored> {
     let stored = Stored::read(&test.sqlite(), session).await?;

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use tokio::process::Command;
 
-use crate::common::stored;
+use crate::common::{has_stored, stored};
 
 /// A turn that goes on saying pieces for longer than any test.
 const LONG: &str = "- parts: {count: 6000, every: 100ms}\n";
@@ -24,8 +24,7 @@ async fn a_pod_deleted_by_force_keeps_what_was_stored() {
         let _operator = t.operator().await?;
         let session = t.apply(Draft::new("force").turn(LONG).set("spec/transcript/checkpointInterval", "1s")).await?;
         let pod = pods::running(t, &session).await?;
-        session.has_parts(25).await?;
-        let before = stored(t, &session).await?.deltas(1).len();
+        let before = has_stored(t, &session, 25).await?;
         pods::delete(t, &pod, Some(0)).await?;
         let status = session.finished().await?;
         let turn = status.turn(1)?;
@@ -72,8 +71,7 @@ async fn a_lost_node_keeps_what_was_stored_and_doubles_nothing_when_it_returns()
             Draft::new("node-lost").turn(LONG).set("spec/transcript/checkpointInterval", "1s").on_spare_node(&node);
         let session = t.apply(draft).await?;
         let pod = pods::running(t, &session).await?;
-        session.has_parts(25).await?;
-        let before = stored(t, &session).await?.deltas(1).len();
+        let before = has_stored(t, &session, 25).await?;
         kill_node(&node).await?;
         // 40 s until the node is seen to be lost, 5 s of toleration, the Pod's grace of 60 s and 10 s more.
         let status = session.finished_within(seconds(240)).await;

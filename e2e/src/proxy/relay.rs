@@ -58,13 +58,14 @@ pub async fn run(
         }
     };
     tokio::pin!(up, down);
-    let next = tokio::select! {
+    let (next, client_speaks) = tokio::select! {
         // The client's end of speech is no end of listening.
-        result = &mut up => { result?; down.await? }
-        next = &mut down => next?,
+        result = &mut up => { result?; (down.await?, false) }
+        next = &mut down => (next?, true),
     };
-    if next == Next::Hang {
-        tokio::time::sleep(HUNG).await;
+    if next == Next::Hang && client_speaks {
+        // It is the client who gives up, sooner or later.
+        tokio::time::timeout(HUNG, up).await.ok();
     }
     Ok(())
 }
