@@ -80,8 +80,7 @@ pub fn run(script: Option<&Path>, log_dir: &Path) -> Result<()> {
 }
 
 fn read_script(file: &Path) -> Result<Vec<Step>> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     script::parse(&text).with_context(|| format!("{} is no script", file.display()))
 }
 
@@ -164,9 +163,7 @@ impl Agent {
     /// When stdout is gone.
     pub fn raw(&self, line: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{line}")
-            .and_then(|()| out.flush())
-            .context("stdout is gone")
+        writeln!(out, "{line}").and_then(|()| out.flush()).context("stdout is gone")
     }
 
     fn send(&self, message: &Value) -> Result<()> {
@@ -182,10 +179,7 @@ impl Agent {
             if !self.goes_on() {
                 return false;
             }
-            match self
-                .incoming
-                .recv_timeout(until.saturating_duration_since(Instant::now()))
-            {
+            match self.incoming.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(message) => {
                     let answer = message.get("method").is_none();
                     self.note(message);
@@ -237,12 +231,7 @@ impl Agent {
 /// The text of the last text block of a prompt.
 fn last_text(params: &Value) -> String {
     let blocks = params["prompt"].as_array().map_or(&[][..], Vec::as_slice);
-    blocks
-        .iter()
-        .rev()
-        .find_map(|block| block["text"].as_str())
-        .unwrap_or_default()
-        .to_owned()
+    blocks.iter().rev().find_map(|block| block["text"].as_str()).unwrap_or_default().to_owned()
 }
 
 fn with_id(mut reply: Value, id: &Value) -> Value {

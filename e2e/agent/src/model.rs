@@ -12,8 +12,7 @@ mod gemini;
 mod openai;
 
 /// What the model asks the agent to run unless it is told otherwise.
-pub const DEFAULT_COMMAND: &str =
-    "echo hello-from-tool > made-by-agent.txt && cat made-by-agent.txt";
+pub const DEFAULT_COMMAND: &str = "echo hello-from-tool > made-by-agent.txt && cat made-by-agent.txt";
 
 /// What an API answers with.
 pub enum Answer {
@@ -28,8 +27,7 @@ pub enum Answer {
 /// # Errors
 /// When the address cannot be had.
 pub fn serve(listen: SocketAddr, command: &str) -> Result<()> {
-    let server =
-        Server::http(listen).map_err(|error| anyhow!("cannot listen on {listen}: {error}"))?;
+    let server = Server::http(listen).map_err(|error| anyhow!("cannot listen on {listen}: {error}"))?;
     eprintln!("model on http://{}", server.server_addr());
     for mut request in server.incoming_requests() {
         let mut body = String::new();
@@ -60,9 +58,7 @@ fn answer(url: &str, body: &Value, command: &str) -> Option<Answer> {
     } else if path.ends_with(":generateContent") {
         Some(gemini::generate())
     } else if path.ends_with("/models") {
-        Some(Answer::Json(
-            json!({"object": "list", "data": [{"id": "fake", "object": "model"}], "models": []}),
-        ))
+        Some(Answer::Json(json!({"object": "list", "data": [{"id": "fake", "object": "model"}], "models": []})))
     } else {
         None
     }
@@ -72,11 +68,7 @@ fn respond(request: Request, answer: Option<Answer>) -> std::io::Result<()> {
     let (status, kind, body) = match answer {
         Some(Answer::Json(value)) => (200, "application/json", value.to_string()),
         Some(Answer::Events(events)) => (200, "text/event-stream", events.concat()),
-        None => (
-            404,
-            "application/json",
-            json!({"error": {"message": "no such route"}}).to_string(),
-        ),
+        None => (404, "application/json", json!({"error": {"message": "no such route"}}).to_string()),
     };
     let mut response = Response::from_string(body).with_status_code(status);
     if let Ok(header) = Header::from_bytes("content-type", kind) {
@@ -87,16 +79,8 @@ fn respond(request: Request, answer: Option<Answer>) -> std::io::Result<()> {
 
 /// The first tool on offer that runs shell commands.
 fn shell_tool<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    const NAMES: [&str; 8] = [
-        "bash",
-        "Bash",
-        "shell",
-        "run_shell_command",
-        "exec_command",
-        "shell_command",
-        "execute",
-        "local_shell",
-    ];
+    const NAMES: [&str; 8] =
+        ["bash", "Bash", "shell", "run_shell_command", "exec_command", "shell_command", "execute", "local_shell"];
     names.into_iter().find(|name| NAMES.contains(name))
 }
 
@@ -162,15 +146,9 @@ mod tests {
         ];
         for (url, first, second) in cases {
             let asks = text(answer(url, &first, "echo marker"));
-            assert!(
-                asks.contains("echo marker") && !asks.contains("done."),
-                "{url}: {asks}"
-            );
+            assert!(asks.contains("echo marker") && !asks.contains("done."), "{url}: {asks}");
             let closes = text(answer(url, &second, "echo marker"));
-            assert!(
-                closes.contains("done.") && !closes.contains("echo marker"),
-                "{url}: {closes}"
-            );
+            assert!(closes.contains("done.") && !closes.contains("echo marker"), "{url}: {closes}");
         }
     }
 

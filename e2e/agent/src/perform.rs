@@ -57,15 +57,21 @@ pub fn all(agent: &mut Agent, steps: &[Step]) -> Result<(Ending, Option<Value>)>
 fn one(agent: &mut Agent, turn: &mut Turn, step: &Step) -> Result<Option<Ending>> {
     match step {
         Step::Say(text) => say(agent, text)?,
-        Step::Think(text) => agent.update(&json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}}))?,
+        Step::Think(text) => {
+            agent.update(&json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}}))?
+        }
         Step::Tool(tool) => scripted_tool(agent, turn, tool)?,
         Step::Plan(entries) => plan(agent, entries)?,
         Step::Usage(usage) => report_usage(agent, turn, *usage)?,
         Step::Parts(parts) => pieces(agent, *parts)?,
-        Step::Bytes(total) => pieces(agent, Parts { count: total.0.div_ceil(PIECE), size: PIECE, every: Duration::ZERO })?,
+        Step::Bytes(total) => {
+            pieces(agent, Parts { count: total.0.div_ceil(PIECE), size: PIECE, every: Duration::ZERO })?
+        }
         Step::Wait(pause) => {
             let end = std::time::Instant::now() + pause.0;
-            while agent.pause(end.saturating_duration_since(std::time::Instant::now())) && std::time::Instant::now() < end {}
+            while agent.pause(end.saturating_duration_since(std::time::Instant::now()))
+                && std::time::Instant::now() < end
+            {}
         }
         Step::Crash(signal) => crash(signal)?,
         Step::Exit(code) => std::process::exit(*code),
@@ -89,19 +95,13 @@ fn one(agent: &mut Agent, turn: &mut Turn, step: &Step) -> Result<Option<Ending>
 }
 
 fn say(agent: &Agent, text: &str) -> Result<()> {
-    agent.update(
-        &json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}),
-    )
+    agent.update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}))
 }
 
 fn pieces(agent: &mut Agent, parts: Parts) -> Result<()> {
     for ordinal in 1..=parts.count {
         say(agent, &parts.text(ordinal))?;
-        let goes_on = if parts.every.is_zero() {
-            agent.poll()
-        } else {
-            agent.pause(parts.every)
-        };
+        let goes_on = if parts.every.is_zero() { agent.poll() } else { agent.pause(parts.every) };
         if !goes_on {
             break;
         }
@@ -111,14 +111,14 @@ fn pieces(agent: &mut Agent, parts: Parts) -> Result<()> {
 
 fn plan(agent: &Agent, entries: &[String]) -> Result<()> {
     let entry = |(at, content): (usize, &String)| json!({"content": content, "priority": "medium", "status": if at == 0 { "in_progress" } else { "pending" }});
-    agent.update(&json!({"sessionUpdate": "plan", "entries": entries.iter().enumerate().map(entry).collect::<Vec<_>>()}))
+    agent
+        .update(&json!({"sessionUpdate": "plan", "entries": entries.iter().enumerate().map(entry).collect::<Vec<_>>()}))
 }
 
 fn report_usage(agent: &Agent, turn: &mut Turn, usage: Usage) -> Result<()> {
     let total = usage.input_tokens + usage.output_tokens;
-    turn.usage = Some(
-        json!({"totalTokens": total, "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}),
-    );
+    turn.usage =
+        Some(json!({"totalTokens": total, "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}));
     agent.update(&json!({"sessionUpdate": "usage_update", "used": total, "size": 200_000}))
 }
 
@@ -150,25 +150,12 @@ fn shell(agent: &mut Agent, turn: &mut Turn, command: &str) -> Result<()> {
     let line = format!("exec 2>&1; {command}");
     std::thread::spawn(move || {
         // Nobody waits any more when the turn was cancelled.
-        sender
-            .send(
-                Command::new("sh")
-                    .arg("-c")
-                    .arg(line)
-                    .stdin(Stdio::null())
-                    .output(),
-            )
-            .ok();
+        sender.send(Command::new("sh").arg("-c").arg(line).stdin(Stdio::null()).output()).ok();
     });
     loop {
         match receiver.recv_timeout(Duration::from_millis(5)) {
             Ok(Ok(Output { status, stdout, .. })) => {
-                return report(
-                    agent,
-                    &id,
-                    &String::from_utf8_lossy(&stdout),
-                    status.code().unwrap_or(-1),
-                );
+                return report(agent, &id, &String::from_utf8_lossy(&stdout), status.code().unwrap_or(-1));
             }
             Ok(Err(error)) => return report(agent, &id, &format!("cannot run sh: {error}"), 127),
             Err(_) if agent.poll() => {}
@@ -188,19 +175,9 @@ fn ask(agent: &mut Agent, turn: &mut Turn, title: &str) -> Result<()> {
     )?;
     let outcome = answer.map_or_else(
         || "cancelled".into(),
-        |answer| {
-            answer["result"]["outcome"]["optionId"]
-                .as_str()
-                .unwrap_or("cancelled")
-                .to_owned()
-        },
+        |answer| answer["result"]["outcome"]["optionId"].as_str().unwrap_or("cancelled").to_owned(),
     );
-    report(
-        agent,
-        &id,
-        &format!("permission: {outcome}"),
-        i32::from(outcome != "yes"),
-    )
+    report(agent, &id, &format!("permission: {outcome}"), i32::from(outcome != "yes"))
 }
 
 fn crash(signal: &str) -> Result<()> {
@@ -211,8 +188,7 @@ fn crash(signal: &str) -> Result<()> {
         "TERM" => Signal::TERM,
         other => bail!("no such signal: {other}"),
     };
-    rustix::process::kill_process(rustix::process::getpid(), signal)
-        .context("cannot signal itself")?;
+    rustix::process::kill_process(rustix::process::getpid(), signal).context("cannot signal itself")?;
     // Delivery to another thread than this one may take a moment.
     std::thread::sleep(Duration::from_secs(5));
     bail!("the signal did nothing")
@@ -223,36 +199,21 @@ fn append_log(agent: &Agent, append: &AppendLog) -> Result<()> {
         Some(name) => agent.log_dir.join(name),
         None => newest_log(agent).context("the driver has no log")?,
     };
-    let mut bytes = append
-        .text
-        .replace("@PAD@", &"x".repeat(append.pad.0))
-        .into_bytes();
-    bytes.extend(
-        BASE64_STANDARD
-            .decode(&append.base64)
-            .context("not base64")?,
-    );
+    let mut bytes = append.text.replace("@PAD@", &"x".repeat(append.pad.0)).into_bytes();
+    bytes.extend(BASE64_STANDARD.decode(&append.base64).context("not base64")?);
     let mut log = OpenOptions::new()
         .create(true)
         .append(true)
         .open(&file)
         .with_context(|| format!("cannot open {}", file.display()))?;
-    log.write_all(&bytes)
-        .with_context(|| format!("cannot write {}", file.display()))
+    log.write_all(&bytes).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// The log of the turn that runs: the one with the highest number.
 fn newest_log(agent: &Agent) -> Option<PathBuf> {
-    let number = |name: &str| {
-        name.strip_prefix("turn-")?
-            .strip_suffix(".jsonl")?
-            .parse::<u32>()
-            .ok()
-    };
+    let number = |name: &str| name.strip_prefix("turn-")?.strip_suffix(".jsonl")?.parse::<u32>().ok();
     let entries = std::fs::read_dir(&agent.log_dir).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let newest = names
-        .filter_map(|name| Some((number(&name)?, name)))
-        .max()?;
+    let newest = names.filter_map(|name| Some((number(&name)?, name))).max()?;
     Some(agent.log_dir.join(newest.1))
 }

@@ -121,16 +121,8 @@ impl<'de> Deserialize<'de> for Parts {
             },
         }
         Ok(match Form::deserialize(deserializer)? {
-            Form::Count(count) => Self {
-                count,
-                size: 0,
-                every: Duration::ZERO,
-            },
-            Form::Map { count, size, every } => Self {
-                count,
-                size: size.0,
-                every: every.0,
-            },
+            Form::Count(count) => Self { count, size: 0, every: Duration::ZERO },
+            Form::Map { count, size, every } => Self { count, size: size.0, every: every.0 },
         })
     }
 }
@@ -190,11 +182,7 @@ fn scaled<'de, D: Deserializer<'de>>(
         fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
             let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
             let unit = &text[digits.len()..];
-            let factor = self
-                .1
-                .iter()
-                .find(|(name, _)| *name == unit)
-                .map(|(_, factor)| *factor);
+            let factor = self.1.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
             match (digits.parse::<u64>(), factor) {
                 (Ok(number), Some(factor)) => Ok(number.saturating_mul(factor)),
                 _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
@@ -206,22 +194,14 @@ fn scaled<'de, D: Deserializer<'de>>(
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = scaled(
-            deserializer,
-            "a size",
-            &[("Mi", 1 << 20), ("Ki", 1 << 10), ("", 1)],
-        )?;
+        let bytes = scaled(deserializer, "a size", &[("Mi", 1 << 20), ("Ki", 1 << 10), ("", 1)])?;
         usize::try_from(bytes).map(Self).map_err(de::Error::custom)
     }
 }
 
 impl<'de> Deserialize<'de> for Pause {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let ms = scaled(
-            deserializer,
-            "a duration",
-            &[("s", 1000), ("ms", 1), ("m", 60_000)],
-        )?;
+        let ms = scaled(deserializer, "a duration", &[("s", 1000), ("ms", 1), ("m", 60_000)])?;
         Ok(Self(Duration::from_millis(ms)))
     }
 }
@@ -251,10 +231,7 @@ pub fn for_prompt(prompt: &str) -> Result<Vec<Step>> {
         Step::Say("I will leave a note in the workspace and read it back.".into()),
         Step::Shell("echo 'Hello from the agent.' > note.txt && cat note.txt".into()),
         Step::Say("Done: the note is in the workspace, and reads as I wrote it.".into()),
-        Step::Usage(Usage {
-            input_tokens: 12,
-            output_tokens: 34,
-        }),
+        Step::Usage(Usage { input_tokens: 12, output_tokens: 34 }),
     ])
 }
 
@@ -293,31 +270,14 @@ mod tests {
         )
         .unwrap();
         assert_eq!(steps.len(), 23);
-        assert_eq!(
-            steps[5],
-            Step::Parts(Parts {
-                count: 200,
-                size: 0,
-                every: Duration::ZERO
-            })
-        );
-        assert_eq!(
-            steps[6],
-            Step::Parts(Parts {
-                count: 3,
-                size: 1024,
-                every: Duration::from_millis(20)
-            })
-        );
+        assert_eq!(steps[5], Step::Parts(Parts { count: 200, size: 0, every: Duration::ZERO }));
+        assert_eq!(steps[6], Step::Parts(Parts { count: 3, size: 1024, every: Duration::from_millis(20) }));
         assert_eq!(steps[7], Step::Bytes(Size(16 << 20)));
         assert_eq!(steps[8], Step::Wait(Pause(Duration::from_secs(2))));
         assert_eq!(steps[12], Step::IgnoreTerm);
         assert_eq!(steps[18], Step::FailPrompt("no model".into()));
         assert_eq!(steps[19], Step::FailPrompt("the same".into()));
-        assert_eq!(
-            steps[22],
-            Step::Update(serde_json::json!({"sessionUpdate": "brand_new", "n": 1}))
-        );
+        assert_eq!(steps[22], Step::Update(serde_json::json!({"sessionUpdate": "brand_new", "n": 1})));
     }
 
     #[test]
@@ -330,11 +290,7 @@ mod tests {
 
     #[test]
     fn pieces_are_numbered_and_filled_to_size() {
-        let parts = Parts {
-            count: 12,
-            size: 40,
-            every: Duration::ZERO,
-        };
+        let parts = Parts { count: 12, size: 40, every: Duration::ZERO };
         assert_eq!(parts.text(7), format!("piece 7 of 12{}\n", ".".repeat(26)));
         assert_eq!(parts.text(7).len(), 40);
         assert_eq!(Parts { size: 0, ..parts }.text(12), "piece 12 of 12\n");

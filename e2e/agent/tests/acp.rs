@@ -1,8 +1,5 @@
 //! The agent as a driver meets it: a process that speaks lines on stdio.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a fixture that cannot be had fails its test"
-)]
+#![expect(clippy::unwrap_used, reason = "a fixture that cannot be had fails its test")]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -31,16 +28,11 @@ impl Client {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut client = Self {
-            stdin: child.stdin.take(),
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
-        };
+        let mut client =
+            Self { stdin: child.stdin.take(), stdout: BufReader::new(child.stdout.take().unwrap()), child };
         client.send(&json!({"id": 1, "method": "initialize", "params": {"protocolVersion": 1}}));
         assert_eq!(client.line()["result"]["protocolVersion"], 1);
-        client.send(
-            &json!({"id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}}),
-        );
+        client.send(&json!({"id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}}));
         assert_eq!(client.line()["result"]["sessionId"], "scripted");
         client
     }
@@ -89,10 +81,7 @@ impl Drop for Client {
 fn a_plain_prompt_gets_text_one_tool_call_and_its_output() {
     let dir = tempfile::tempdir().unwrap();
     let (updates, reply) = Client::start(dir.path()).turn("Say hello: please");
-    let kinds: Vec<_> = updates
-        .iter()
-        .map(|update| update["sessionUpdate"].as_str().unwrap())
-        .collect();
+    let kinds: Vec<_> = updates.iter().map(|update| update["sessionUpdate"].as_str().unwrap()).collect();
     assert_eq!(
         kinds,
         [
@@ -104,16 +93,10 @@ fn a_plain_prompt_gets_text_one_tool_call_and_its_output() {
             "usage_update"
         ]
     );
-    assert_eq!(
-        updates[3]["rawOutput"],
-        json!({"output": "Hello from the agent.\n", "exit_code": 0})
-    );
+    assert_eq!(updates[3]["rawOutput"], json!({"output": "Hello from the agent.\n", "exit_code": 0}));
     assert_eq!(reply["result"]["stopReason"], "end_turn");
     assert_eq!(reply["result"]["usage"]["totalTokens"], 46);
-    assert_eq!(
-        std::fs::read_to_string(dir.path().join("note.txt")).unwrap(),
-        "Hello from the agent.\n"
-    );
+    assert_eq!(std::fs::read_to_string(dir.path().join("note.txt")).unwrap(), "Hello from the agent.\n");
 }
 
 #[test]
@@ -122,10 +105,8 @@ fn pieces_come_in_order_and_two_turns_are_served() {
     let mut client = Client::start(dir.path());
     for _ in 0..2 {
         let (updates, reply) = client.turn("- parts: 200\n- stop: refusal\n");
-        let texts: Vec<_> = updates
-            .iter()
-            .map(|update| update["content"]["text"].as_str().unwrap().to_owned())
-            .collect();
+        let texts: Vec<_> =
+            updates.iter().map(|update| update["content"]["text"].as_str().unwrap().to_owned()).collect();
         let expected: Vec<_> = (1..=200).map(|n| format!("piece {n} of 200\n")).collect();
         assert_eq!(texts, expected);
         assert_eq!(reply["result"], json!({"stopReason": "refusal"}));
@@ -140,10 +121,7 @@ fn a_cancel_ends_a_wait_at_once() {
     assert_eq!(client.line()["params"]["update"]["content"]["text"], "one");
     client.send(&json!({"method": "session/cancel", "params": {"sessionId": "scripted"}}));
     let reply = client.line();
-    assert_eq!(
-        (&reply["id"], &reply["result"]),
-        (&json!(3), &json!({"stopReason": "cancelled"}))
-    );
+    assert_eq!((&reply["id"], &reply["result"]), (&json!(3), &json!({"stopReason": "cancelled"})));
 }
 
 #[test]
@@ -151,10 +129,7 @@ fn it_ends_as_it_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::start(dir.path());
     client.prompt("- say: last words\n- exit: 3\n");
-    assert_eq!(
-        client.line()["params"]["update"]["content"]["text"],
-        "last words"
-    );
+    assert_eq!(client.line()["params"]["update"]["content"]["text"], "last words");
     assert_eq!(client.child.wait().unwrap().code(), Some(3));
 
     let mut client = Client::start(dir.path());
@@ -164,24 +139,12 @@ fn it_ends_as_it_is_told() {
     let mut client = Client::start(dir.path());
     client.prompt("- wait: 10m\n");
     client.stdin = None;
-    assert_eq!(
-        client.child.wait().unwrap().code(),
-        Some(0),
-        "the end of stdin ends the turn and the agent"
-    );
+    assert_eq!(client.child.wait().unwrap().code(), Some(0), "the end of stdin ends the turn and the agent");
 
     let (updates, reply) = Client::start(dir.path()).turn("- failPrompt: no model\n- say: never\n");
-    assert_eq!(
-        (updates.len(), &reply["error"]["message"]),
-        (0, &json!("no model"))
-    );
+    assert_eq!((updates.len(), &reply["error"]["message"]), (0, &json!("no model")));
     let (_, reply) = Client::start(dir.path()).turn("- no such step: x\n");
-    assert!(
-        reply["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("not a list of steps")
-    );
+    assert!(reply["error"]["message"].as_str().unwrap().contains("not a list of steps"));
 }
 
 #[test]
@@ -193,14 +156,8 @@ fn raw_lines_and_log_bytes_go_out_as_they_stand() {
     client.prompt("- raw: 'not {json'\n- appendLog: {text: 'a@PAD@b', pad: 3, base64: '/wA='}\n- appendLog: {file: turn-9.jsonl, text: x}\n");
     assert_eq!(client.text(), "not {json\n");
     assert_eq!(client.line()["result"]["stopReason"], "end_turn");
-    assert_eq!(
-        std::fs::read(dir.path().join("turn-10.jsonl")).unwrap(),
-        b"mine\naxxxb\xff\0"
-    );
-    assert_eq!(
-        std::fs::read(dir.path().join("turn-9.jsonl")).unwrap(),
-        b"old\nx"
-    );
+    assert_eq!(std::fs::read(dir.path().join("turn-10.jsonl")).unwrap(), b"mine\naxxxb\xff\0");
+    assert_eq!(std::fs::read(dir.path().join("turn-9.jsonl")).unwrap(), b"old\nx");
 }
 
 #[test]
@@ -208,17 +165,11 @@ fn permission_is_asked_and_the_answer_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::start(dir.path());
     client.prompt("- permission: {title: May I?}\n");
-    assert_eq!(
-        client.line()["params"]["update"]["sessionUpdate"],
-        "tool_call"
-    );
+    assert_eq!(client.line()["params"]["update"]["sessionUpdate"], "tool_call");
     let request = client.line();
     assert_eq!(request["method"], "session/request_permission");
     assert_eq!(request["params"]["options"][1]["kind"], "allow_once");
     client.send(&json!({"id": request["id"], "result": {"outcome": {"outcome": "selected", "optionId": "yes"}}}));
-    assert_eq!(
-        client.line()["params"]["update"]["rawOutput"],
-        json!({"output": "permission: yes", "exit_code": 0})
-    );
+    assert_eq!(client.line()["params"]["update"]["rawOutput"], json!({"output": "permission: yes", "exit_code": 0}));
     assert_eq!(client.line()["result"]["stopReason"], "end_turn");
 }

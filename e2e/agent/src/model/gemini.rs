@@ -6,37 +6,25 @@ use super::{Answer, arguments, data, list, shell_tool};
 
 /// `POST …:streamGenerateContent`.
 pub fn stream(body: &Value, command: &str) -> Answer {
-    let offers = list(&body["tools"])
-        .iter()
-        .flat_map(|tool| list(&tool["functionDeclarations"]));
+    let offers = list(&body["tools"]).iter().flat_map(|tool| list(&tool["functionDeclarations"]));
     let tool = shell_tool(offers.filter_map(|function| function["name"].as_str()));
     let last = list(&body["contents"]).last();
-    let has_result = last.is_some_and(|content| {
-        list(&content["parts"])
-            .iter()
-            .any(|part| part.get("functionResponse").is_some())
-    });
+    let has_result =
+        last.is_some_and(|content| list(&content["parts"]).iter().any(|part| part.get("functionResponse").is_some()));
     let chunk = |part: Value, last: bool| {
         let mut candidate = json!({"content": {"role": "model", "parts": [part]}, "index": 0});
         if last {
             candidate["finishReason"] = json!("STOP");
         }
-        let usage =
-            json!({"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15});
+        let usage = json!({"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15});
         data(&json!({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "fake"}))
     };
     Answer::Events(match tool {
         Some(tool) if !has_result => vec![
             chunk(json!({"text": "I will run a command."}), false),
-            chunk(
-                json!({"functionCall": {"id": "fc1", "name": tool, "args": arguments(tool, command)}}),
-                true,
-            ),
+            chunk(json!({"functionCall": {"id": "fc1", "name": tool, "args": arguments(tool, command)}}), true),
         ],
-        _ => vec![
-            chunk(json!({"text": "All "}), false),
-            chunk(json!({"text": "done."}), true),
-        ],
+        _ => vec![chunk(json!({"text": "All "}), false), chunk(json!({"text": "done."}), true)],
     })
 }
 
