@@ -50,7 +50,7 @@ test-unit: ## unit, property and shell tests: no cluster, no database
 	cargo test --locked $(UNIT)
 
 test-store: ## the store's conformance suite on SQLite and on a real Postgres
-	cargo test --locked -p agentsession-store
+	cargo test --locked -p agentsession-store -- --include-ignored
 
 test-world: ## the simulated world; WORLD_SEEDS=n for more of it, WORLD_SEED=n for one
 	cargo test --locked -p agentsession-controller-core --test world -- --nocapture

@@ -23,6 +23,10 @@ use crate::{
     say,
 };
 
+/// Steps that write the store.
+pub const WRITES_STORE: [&str; 7] =
+    ["accept", "record-lost", "open-attempt", "start", "begin-harvest", "settle", "reclaim"];
+
 /// An effect that failed. `Display` leaves the cause to the error chain.
 #[derive(Debug, thiserror::Error)]
 pub enum EffectError {

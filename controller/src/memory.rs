@@ -15,6 +15,9 @@ use transcript::{Attempt, PodUid, Reason, SessionUid, Turn, merge::Evidence};
 /// How long a refusal that can heal is believed before the Pod is asked for again.
 const REFUSAL_LASTS: Duration = Duration::from_secs(5);
 
+/// Pause between two writes to a store that takes none.
+const STORE_RETRY: Duration = Duration::from_secs(2);
+
 /// The memory of all sessions.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -59,6 +62,7 @@ struct Inner {
     session_written: Option<u64>,
     pod_written: Option<(u64, Instant)>,
     failures: u32,
+    store_trouble: Option<(Trouble, Instant)>,
 }
 
 /// Whose log is being read.
@@ -92,11 +96,14 @@ impl SessionMemory {
         self.lock().clocks.iter().map(|(clock, since)| (clock.clone(), since.elapsed())).collect()
     }
 
-    /// Keeps the clocks of states that hold, starts those of new ones, drops the others.
+    /// Keeps the clocks of states that hold, starts those of new ones, drops the others. While the store takes no writes none is dropped: a pass that only
+    /// tries again says nothing of what holds.
     pub fn hold(&self, clocks: &BTreeSet<Clock>) {
         let now = Instant::now();
         let mut inner = self.lock();
-        inner.clocks.retain(|clock, _| clocks.contains(clock));
+        if inner.store_trouble.is_none() {
+            inner.clocks.retain(|clock, _| clocks.contains(clock));
+        }
         for clock in clocks {
             inner.clocks.entry(clock.clone()).or_insert(now);
         }
@@ -185,6 +192,17 @@ impl SessionMemory {
                 harvest.state = HarvestState::Failed(trouble, Instant::now());
             }
         }
+    }
+
+    /// Notes that the store did not take a write, or that it did.
+    pub fn set_store_trouble(&self, trouble: Option<Trouble>) {
+        self.lock().store_trouble = trouble.map(|trouble| (trouble, Instant::now()));
+    }
+
+    /// Why the store takes no writes, and whether it is time to try again. A store that can be read and not written is one that is away.
+    pub fn store_trouble(&self) -> Option<(Trouble, bool)> {
+        let inner = self.lock();
+        inner.store_trouble.as_ref().map(|(trouble, at)| (trouble.clone(), at.elapsed() >= STORE_RETRY))
     }
 
     /// Notes that a pass failed; returns how many have in a row.

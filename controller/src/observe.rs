@@ -22,7 +22,10 @@ pub struct Seen {
 /// Gathers everything that a decision may know.
 pub async fn observe(context: &Context, session: SessionView, memory: &SessionMemory) -> Seen {
     let pods = pods(context, &session.uid).await;
-    let ledger = read_ledger(context, &session.uid).await;
+    let ledger = match memory.store_trouble() {
+        Some((trouble, false)) => Err(trouble),
+        Some((_, true)) | None => read_ledger(context, &session.uid).await,
+    };
     let (view, ledger) = match ledger {
         Ok(ledger) => (Ok(convert::ledger_view(&ledger)), Some(ledger)),
         Err(trouble) => (Err(trouble), None),

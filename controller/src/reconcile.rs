@@ -4,19 +4,22 @@ use std::{sync::Arc, time::Duration};
 
 use controller_core::{
     decide, events,
-    model::{Decision, SessionView, Step},
+    model::{Decision, Observed, SessionView, Step},
     view,
 };
 use crds::{AgentSession, names};
 use kube::{ResourceExt, core::Resource, runtime::controller::Action};
+use store::Category;
 use transcript::SessionUid;
 
 use crate::{
     context::Context,
+    convert,
     directory::Guarded,
     effect::{self, EffectError, Pass},
     exec::{PodTarget, error_chain},
     follow::{FollowSpec, SessionRef},
+    memory::SessionMemory,
     observe::{self, observe},
     project::{ProjectError, project},
     say,
@@ -64,7 +67,9 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
     trace(&observed.session, &decision);
 
     let pass = Pass { context: &context, session, observed: &observed, memory: &memory };
-    if let Some(session) = session {
+    // A pass that tries a store again which took no writes does not know yet what to say.
+    let tries_again = memory.store_trouble().is_some() && observed.ledger.is_ok() && decision.step != Step::Wait;
+    if let Some(session) = session.filter(|_| !tries_again) {
         if !project(&context, session, &observed, &decision, &memory).await? {
             return Ok(Action::requeue(CATCH_UP));
         }
@@ -73,15 +78,26 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
     }
     let step = decision.step.name();
     let waits = decision.step == Step::Wait;
-    effect::carry_out(&pass, decision.step)
-        .await
-        .map_err(|source| ReconcileError::Effect { step, source })?;
+    let carried_out = effect::carry_out(&pass, decision.step).await;
+    note_store(&memory, &observed, step, &carried_out);
+    carried_out.map_err(|source| ReconcileError::Effect { step, source })?;
     memory.succeeded();
     Ok(match decision.requeue {
         _ if !waits => Action::requeue(Duration::ZERO),
         Some(after) => Action::requeue(after),
         None => Action::await_change(),
     })
+}
+
+/// A store that can be read but takes no writes is away for decisions, until a write goes through.
+fn note_store(memory: &SessionMemory, observed: &Observed, step: &str, result: &Result<(), EffectError>) {
+    match result {
+        Err(EffectError::Store(error)) if matches!(error.category(), Category::Unavailable | Category::Full) => {
+            memory.set_store_trouble(Some(convert::trouble(error)));
+        }
+        Ok(()) if observed.ledger.is_ok() && effect::WRITES_STORE.contains(&step) => memory.set_store_trouble(None),
+        _ => {}
+    }
 }
 
 /// An object that cannot be read is still let go when it is deleted.

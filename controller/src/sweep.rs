@@ -65,16 +65,12 @@ pub fn gone(context: &Context, session: SessionUid) {
         for pod in context.pods.of(&session) {
             context.followers.stop(&pod.view.uid);
         }
+        // Until the store has it: why records were abandoned is only remembered here.
         let mut pause = Duration::from_secs(1);
-        for _ in 0..6 {
-            match orphaned(&context, &session).await {
-                Ok(()) => break,
-                Err(error) => {
-                    tracing::warn!(session.uid = %session, error = %error_chain(&error), "session gone, not closed yet");
-                    tokio::time::sleep(pause).await;
-                    pause = pause.saturating_mul(2);
-                }
-            }
+        while let Err(error) = orphaned(&context, &session).await {
+            tracing::warn!(session.uid = %session, error = %error_chain(&error), "session gone, not closed yet");
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(RETRY);
         }
         context.memory.forget(&session);
     });

@@ -307,10 +307,10 @@ async fn dropping_a_transfer_ends_its_remote() {
 #[test]
 fn argument_vectors_are_fixed_and_hold_nothing_that_a_user_wrote() {
     let rows = [
-        (read(), "read --turn 1 --from 0 --max 4194304"),
+        (read(), "read --turn 1 --from 0 --max 4194304 --hold 60000ms"),
         (
             RecorderCommand::Read { turn: Turn(2), from: 70, max: 5, follow: Some(Duration::from_secs(15)) },
-            "read --turn 2 --from 70 --max 5 --follow 15000ms",
+            "read --turn 2 --from 70 --max 5 --hold 60000ms --follow 15000ms",
         ),
         (RecorderCommand::Deliver { turn: Turn(3) }, "deliver --turn 3"),
         (RecorderCommand::Cancel { turn: Turn(3) }, "deliver --cancel 3"),
