@@ -63,8 +63,9 @@ test: fmt-check lint test-unit test-store e2e chart-check ## everything, from fo
 demo: ## install the chart, run a session, show its conversation
 	e2e/demo
 
-bench: ## measure the figures of docs/BENCHMARKS.md
-	e2e/bench
+bench: ## measure the figures of docs/BENCHMARKS.md that need no cluster
+	cargo bench --locked -p agentsession-transcript --bench parse
+	cargo bench --locked -p agentsession-store --bench append
 
 cluster-up: ## bring up our own Kubernetes cluster (root; builds it the first time, about 15 minutes)
 	e2e/cluster/build helm
