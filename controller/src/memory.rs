@@ -3,7 +3,7 @@
 //! All of it may be lost at any moment: a restart begins with none and ends up in the same place, only later.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -15,6 +15,11 @@ use transcript::{Attempt, PodUid, Reason, SessionUid, Turn, merge::Evidence};
 /// How long a refusal that can heal is believed before the Pod is asked for again.
 const REFUSAL_LASTS: Duration = Duration::from_secs(5);
 
+/// So many status writes of one session within [`STATUS_WINDOW`], and no more: two writers that disagree, a second controller with another store say,
+/// must not write at the speed of the API server.
+const STATUS_BURST: usize = 12;
+/// See [`STATUS_BURST`].
+const STATUS_WINDOW: Duration = Duration::from_secs(30);
 /// Pause between two writes to a store that takes none.
 const STORE_RETRY: Duration = Duration::from_secs(2);
 
@@ -63,6 +68,7 @@ struct Inner {
     pod_written: Option<(u64, Instant)>,
     failures: u32,
     store_trouble: Option<(Trouble, Instant)>,
+    status_writes: VecDeque<Instant>,
 }
 
 /// Whose log is being read.
@@ -194,6 +200,23 @@ impl SessionMemory {
         }
     }
 
+    /// Whether the status may be written now, and notes that it is; else how long to wait.
+    pub fn may_write_status(&self) -> Result<(), Duration> {
+        let mut inner = self.lock();
+        while inner.status_writes.front().is_some_and(|at| at.elapsed() >= STATUS_WINDOW) {
+            inner.status_writes.pop_front();
+        }
+        match inner.status_writes.front() {
+            Some(first) if inner.status_writes.len() >= STATUS_BURST => {
+                Err(STATUS_WINDOW.saturating_sub(first.elapsed()))
+            }
+            _ => {
+                inner.status_writes.push_back(Instant::now());
+                Ok(())
+            }
+        }
+    }
+
     /// Notes that the store did not take a write, or that it did.
     pub fn set_store_trouble(&self, trouble: Option<Trouble>) {
         self.lock().store_trouble = trouble.map(|trouble| (trouble, Instant::now()));
@@ -315,6 +338,33 @@ mod tests {
         memory.set_refusal(Some(refusal(RefusalKind::Fatal)));
         tokio::time::advance(REFUSAL_LASTS).await;
         assert!(memory.refusal().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_is_not_written_at_the_speed_of_a_quarrel() {
+        let memory = SessionMemory::default();
+        for _ in 0..STATUS_BURST {
+            assert_eq!(memory.may_write_status(), Ok(()));
+        }
+        assert_eq!(memory.may_write_status(), Err(STATUS_WINDOW));
+        tokio::time::advance(STATUS_WINDOW).await;
+        assert_eq!(memory.may_write_status(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clocks_run_on_while_the_store_takes_no_writes() {
+        let memory = SessionMemory::default();
+        let trouble = Trouble { reason: Reason::StoreUnavailable, message: "read-only".to_owned() };
+        memory.set_store_trouble(Some(trouble.clone()));
+        memory.hold(&BTreeSet::from([Clock::Holding]));
+        assert_eq!(memory.store_trouble(), Some((trouble, false)));
+        tokio::time::advance(STORE_RETRY).await;
+        memory.hold(&BTreeSet::new());
+        assert_eq!(memory.elapsed()[&Clock::Holding], STORE_RETRY);
+        assert!(memory.store_trouble().is_some_and(|(_, again)| again));
+        memory.set_store_trouble(None);
+        memory.hold(&BTreeSet::new());
+        assert!(memory.elapsed().is_empty());
     }
 
     #[test]

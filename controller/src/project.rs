@@ -1,5 +1,7 @@
 //! The last stage of a reconcile: what was observed and decided → the object's status, written only when it says something new.
 
+use std::time::Duration;
+
 use controller_core::{
     model::{Decision, Observed},
     status,
@@ -28,7 +30,18 @@ pub enum ProjectError {
     TimedOut,
 }
 
-/// Writes the status if it differs in more than time; `false` when something newer stands, so that this pass is over.
+/// What became of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projected {
+    /// It stands as it should be.
+    Stands,
+    /// Something newer stands, so that this pass is over.
+    Stale,
+    /// It was written too often lately; again after this time.
+    Later(Duration),
+}
+
+/// Writes the status if it differs in more than time.
 ///
 /// It carries the resourceVersion that was observed: a stale pass gets a conflict and can never overwrite a newer status.
 ///
@@ -40,10 +53,18 @@ pub async fn project(
     observed: &Observed,
     decision: &Decision,
     memory: &SessionMemory,
-) -> Result<bool, ProjectError> {
+) -> Result<Projected, ProjectError> {
     let next = status::project(session, observed, decision, Timestamp::now());
     if !status::differs(session.status.as_ref(), &next) {
-        return Ok(true);
+        return Ok(Projected::Stands);
+    }
+    if let Err(after) = memory.may_write_status() {
+        tracing::warn!(
+            session.uid = %observed.session.uid,
+            session.name = observed.session.name,
+            "the status changes too often: does another controller look after this session?"
+        );
+        return Ok(Projected::Later(after));
     }
     write(context, session, &next, memory).await
 }
@@ -53,7 +74,7 @@ async fn write(
     session: &AgentSession,
     status: &AgentSessionStatus,
     memory: &SessionMemory,
-) -> Result<bool, ProjectError> {
+) -> Result<Projected, ProjectError> {
     let namespace = session.namespace().unwrap_or_default();
     let api: Api<AgentSession> = Api::namespaced(context.client.clone(), &namespace);
     let body = serde_json::json!({
@@ -76,11 +97,11 @@ async fn write(
         Ok(Ok(written)) => {
             memory.wrote_session(written.metadata.resource_version.as_deref());
             context.metrics.status_writes.inc();
-            Ok(true)
+            Ok(Projected::Stands)
         }
         Ok(Err(kube::Error::Api(answer))) if answer.code == 409 || answer.code == 404 => {
             context.metrics.conflicts.inc();
-            Ok(false)
+            Ok(Projected::Stale)
         }
         Ok(Err(error)) => Err(ProjectError::Api(Box::new(error))),
         Err(_) => Err(ProjectError::TimedOut),

@@ -21,7 +21,7 @@ use crate::{
     follow::{FollowSpec, SessionRef},
     memory::SessionMemory,
     observe::{self, observe},
-    project::{ProjectError, project},
+    project::{ProjectError, Projected, project},
     say,
 };
 
@@ -69,9 +69,12 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
     let pass = Pass { context: &context, session, observed: &observed, memory: &memory };
     // A pass that tries a store again which took no writes does not know yet what to say.
     let tries_again = memory.store_trouble().is_some() && observed.ledger.is_ok() && decision.step != Step::Wait;
+    let mut later = None;
     if let Some(session) = session.filter(|_| !tries_again) {
-        if !project(&context, session, &observed, &decision, &memory).await? {
-            return Ok(Action::requeue(CATCH_UP));
+        match project(&context, session, &observed, &decision, &memory).await? {
+            Projected::Stands => {}
+            Projected::Stale => return Ok(Action::requeue(CATCH_UP)),
+            Projected::Later(after) => later = Some(after),
         }
         let news = events::waiting(session.status.as_ref(), decision.waiting.as_ref());
         news.into_iter().for_each(|note| say::event(&pass, note));
@@ -82,7 +85,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
     note_store(&memory, &observed, step, &carried_out);
     carried_out.map_err(|source| ReconcileError::Effect { step, source })?;
     memory.succeeded();
-    Ok(match decision.requeue {
+    Ok(match decision.requeue.into_iter().chain(later).min() {
         _ if !waits => Action::requeue(Duration::ZERO),
         Some(after) => Action::requeue(after),
         None => Action::await_change(),
