@@ -150,7 +150,8 @@ pub fn state_dir() -> PathBuf {
 /// A program of the cluster's own when it is there, else the one on the path.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
-    let own = state_dir().join("bin").join(name);
+    let programs = std::env::var_os("CLUSTER_BIN").map_or_else(|| state_dir().join("bin"), PathBuf::from);
+    let own = programs.join(name);
     if own.exists() { own } else { PathBuf::from(name) }
 }
 
