@@ -15,7 +15,7 @@ mod without_store;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use transcript::{AgentStatus, Reason, Turn, TurnState};
+use transcript::{AgentStatus, Outcome, Reason, Turn, TurnState};
 
 pub use pods::{is_terminal, pod_nonce};
 
@@ -50,6 +50,10 @@ fn with_ledger(desk: &mut Desk<'_>, ledger: &LedgerView) -> Step {
 /// Turns in spec that the store does not know: a new one is accepted, one that was accepted once is recorded as lost and never run.
 fn record_turns(desk: &Desk<'_>, ledger: &LedgerView) -> Option<Step> {
     let session = &desk.observed.session;
+    // History that goes with its object is not recorded anew once it went.
+    if session.deleting && session.reclaim_delete && !ledger.known {
+        return None;
+    }
     let known: BTreeSet<Turn> = ledger.turns.iter().map(|turn| turn.turn).collect();
     let unknown = session.turns.iter().enumerate().filter_map(|(i, spec)| {
         let turn = Turn(u32::try_from(i).unwrap_or(u32::MAX).saturating_add(1));
@@ -88,6 +92,11 @@ impl<'a> Desk<'a> {
         elapsed
     }
 
+    /// Lets those clocks run on that run already. For a step that only waits for an answer: the state that they measure is the same before and after.
+    fn keep_clocks(&mut self, kept: impl Fn(&Clock) -> bool) {
+        self.clocks.extend(self.observed.elapsed.keys().filter(|clock| kept(clock)).cloned());
+    }
+
     /// The last word of a Pod's driver; a status of another attempt is none.
     fn status_of(&self, pod: &PodView) -> Option<&'a AgentStatus> {
         let status = self.observed.drivers.get(&pod.uid)?.status.as_ref()?;
@@ -124,7 +133,13 @@ fn had_turn(ledger: &LedgerView, pod: &PodView) -> bool {
     ledger.turns.iter().any(|turn| turn.pod_uid.as_ref() == Some(&pod.uid))
 }
 
-/// The highest attempt that ran a turn; 0 when none did.
-fn last_used_attempt(ledger: &LedgerView) -> u32 {
-    ledger.turns.iter().filter_map(|turn: &TurnView| turn.attempt).map(|attempt| attempt.0).max().unwrap_or(0)
+/// The attempts that earlier turns have used up: the highest that ran one, and at least one more for each later turn that no Pod came up for.
+fn used_attempts(ledger: &LedgerView) -> u32 {
+    let ran = ledger.turns.iter().rev().find_map(|turn| Some((turn.turn, turn.attempt?)));
+    let (last, attempt) = ran.map_or((Turn(0), 0), |(turn, attempt)| (turn, attempt.0));
+    let failed = |turn: &&TurnView| {
+        turn.turn > last && matches!(turn.outcome, Some(Outcome::Failed | Outcome::Lost)) && turn.reason != Some(Reason::StoreLost)
+    };
+    let starts = ledger.turns.iter().filter(failed).count();
+    attempt.saturating_add(u32::try_from(starts).unwrap_or(u32::MAX)).min(ledger.attempt.0)
 }

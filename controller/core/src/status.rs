@@ -23,7 +23,7 @@ use transcript::{Reason, Turn, TurnState};
 pub use bounds::STATUS_BYTES;
 pub use differ::differs;
 
-use crate::model::{Clock, Decision, LedgerView, Observed, PodView, SessionView, Step, TurnView};
+use crate::model::{Clock, Decision, HarvestView, LedgerView, Observed, PodView, SessionView, Step, TurnView};
 
 /// What the decision says that the projection needs.
 #[derive(Clone, Debug, Default)]
@@ -49,10 +49,14 @@ impl Facts {
             waiting: decision.waiting.clone().filter(|(reason, _)| *reason != Reason::PodStarting),
             tearing_down: decision.tearing_down,
             slow_harvest: harvesting && decision.waiting.is_some(),
-            brief: matches!(
-                decision.step,
-                Step::AcceptTurns(_) | Step::RecordLostTurns(_) | Step::BeginHarvest { .. } | Step::Settle(_)
-            ),
+            // A read that is tried again has no trouble of its own yet: until it ends, what was said of the last one stands.
+            // And of history that went before its object there is nothing to say any more.
+            brief: (harvesting && matches!(observed.harvest, HarvestView::Running))
+                || (observed.session.deleting && observed.ledger.as_ref().is_ok_and(|ledger| !ledger.known))
+                || matches!(
+                    decision.step,
+                    Step::AcceptTurns(_) | Step::RecordLostTurns(_) | Step::BeginHarvest { .. } | Step::Settle(_)
+                ),
             abandoned: abandonment(&decision.step).or(observed.abandoned),
         }
     }

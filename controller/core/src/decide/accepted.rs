@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use transcript::{AgentState, AgentStatus, Attempt, Outcome, Reason};
 
-use super::{Desk, had_turn, last_used_attempt, pods, settle};
+use super::{Desk, had_turn, pods, settle, used_attempts};
 use crate::model::{Clock, ContainerState, Desired, LedgerView, PodView, RefusalKind, Step, TurnView};
 
 /// Attempts that an undelivered turn may use up when its Pods are taken away.
@@ -26,12 +26,14 @@ pub(super) fn step(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) ->
     if let Some(message) = &session.invalid {
         return desk.wait_for(Reason::PodRefused, message.clone());
     }
+    // What is done first, clearing up, is part of the start.
+    let waited = desk.since(Clock::Next(turn.turn));
     if let Some(step) = desk.strays(ledger, current) {
         return step;
     }
     match current {
-        Some(pod) => with_pod(desk, ledger, turn, pod),
-        None => without_pod(desk, ledger, turn),
+        Some(pod) => with_pod(desk, ledger, turn, pod, waited),
+        None => without_pod(desk, ledger, turn, waited),
     }
 }
 
@@ -60,7 +62,7 @@ fn suspended(desk: &mut Desk<'_>, ledger: &LedgerView, current: Option<&PodView>
     current.and_then(|pod| desk.tear_down(ledger, pod)).unwrap_or(Step::Wait)
 }
 
-fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) -> Step {
+fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, waited: Duration) -> Step {
     let session = &desk.observed.session;
     if let Some(refusal) = desk.observed.refusal.as_ref().filter(|refusal| refusal.attempt == ledger.attempt) {
         let message = refusal.message.clone();
@@ -69,6 +71,7 @@ fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) -> Ste
             RefusalKind::NameTaken => return next_attempt(desk, ledger),
             RefusalKind::Quota => {
                 // The one start error that waits without end: its clock does not run.
+                desk.clocks.remove(&Clock::Next(turn.turn));
                 desk.look_again(QUOTA_RETRY);
                 return desk.wait_for(Reason::QuotaExceeded, message);
             }
@@ -78,7 +81,6 @@ fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) -> Ste
             }
         }
     }
-    let waited = desk.since(Clock::Next(turn.turn));
     if desk.over(waited, session.timeouts.start) {
         let message = format!("no Pod of it ran within startTimeout ({} s)", session.timeouts.start.as_secs());
         return failed(turn, Reason::StartTimeout, message);
@@ -86,7 +88,7 @@ fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) -> Ste
     if !session.has_finalizer {
         return Step::AddFinalizer;
     }
-    let used = last_used_attempt(ledger);
+    let used = used_attempts(ledger);
     if ledger.attempt.0 <= used {
         return next_attempt(desk, ledger);
     }
@@ -109,9 +111,8 @@ fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) -> Ste
     }
 }
 
-fn with_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &PodView) -> Step {
+fn with_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &PodView, waited: Duration) -> Step {
     let session = &desk.observed.session;
-    let waited = desk.since(Clock::Next(turn.turn));
     let late = desk.over(waited, session.timeouts.start);
     if let Some(error) = &pod.start_error {
         if !error.heals || late {
@@ -127,14 +128,13 @@ fn with_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &Pod
         && (matches!(pod.agent, ContainerState::Ended(_)) || status.is_some_and(|status| is_spent(status, turn)));
     if spent {
         // It ran earlier turns and its agent takes no other: it goes, and the next attempt begins after it.
-        desk.tearing_down = true;
-        return desk.tear_down(ledger, pod).unwrap_or(Step::Wait);
+        return clear_away(desk, ledger, turn, pod, late);
     }
     if let Some(step) = start_failed(turn, pod, status) {
         return step;
     }
     if pod.deleting.is_some() || desk.is_terminal(pod) {
-        return taken_away(desk, ledger, turn, pod);
+        return taken_away(desk, ledger, turn, pod, late);
     }
     if let Some(step) = outdated(desk, ledger, pod) {
         return step;
@@ -196,19 +196,32 @@ fn outdated(desk: &mut Desk<'_>, ledger: &LedgerView, pod: &PodView) -> Option<S
 }
 
 /// The Pod goes before it had the turn: the next attempt, a bounded number of times.
-fn taken_away(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &PodView) -> Step {
+fn taken_away(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &PodView, late: bool) -> Step {
     let had_turn = had_turn(ledger, pod);
-    let tried = ledger.attempt.0.saturating_sub(last_used_attempt(ledger));
+    let tried = ledger.attempt.0.saturating_sub(used_attempts(ledger));
     if !had_turn && tried >= MAX_ATTEMPTS {
         let message = format!("its Pod was taken away {tried} times before the agent had the prompt");
         return settle::undelivered(turn, Outcome::Lost, settle::loss(Some(pod)), Reason::NeverStarted, Some(message));
     }
     if had_turn {
         // The Pod of an earlier turn: it goes first, the attempt after it is opened then.
-        desk.tearing_down = true;
-        return desk.tear_down(ledger, pod).unwrap_or(Step::Wait);
+        return clear_away(desk, ledger, turn, pod, late);
     }
     next_attempt(desk, ledger)
+}
+
+/// Takes the Pod of earlier turns down. One that never goes, on a node that is silent for good, is not waited for longer than for any other start.
+fn clear_away(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &PodView, late: bool) -> Step {
+    desk.tearing_down = true;
+    match desk.tear_down(ledger, pod) {
+        Some(step) => step,
+        None if late => {
+            let seconds = desk.observed.session.timeouts.start.as_secs();
+            let message = format!("the Pod of an earlier attempt was still going after startTimeout ({seconds} s)");
+            failed(turn, Reason::StartTimeout, message)
+        }
+        None => Step::Wait,
+    }
 }
 
 fn next_attempt(desk: &Desk<'_>, ledger: &LedgerView) -> Step {

@@ -134,6 +134,8 @@ fn harvest(desk: &mut Desk<'_>, turn: &TurnView, pod: &PodView, ended: bool, ove
         return Step::Wait;
     }
     let read = Step::Harvest { turn: turn.turn, attempt, pod: pod.reference(), after_agent_end: ended };
+    // A read that is asked for or under way ends nothing that a deadline is counted from.
+    desk.keep_clocks(|clock| matches!(clock, Clock::Holding | Clock::Forced) || *clock == Clock::Stopping(turn.turn));
     match &desk.observed.harvest {
         HarvestView::None => read,
         HarvestView::Running => Step::Wait,

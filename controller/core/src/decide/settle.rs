@@ -6,7 +6,7 @@ use transcript::{
 };
 
 use super::Desk;
-use crate::model::{ContainerState, Desired, PodView, Settle, Step, Trouble, TurnView};
+use crate::model::{ContainerState, Desired, PodPhase, PodView, Settle, Step, Trouble, TurnView};
 
 /// Why a turn was cut off, by precedence: what people asked for, then the deadline, then what the cluster did.
 pub(super) struct Cut {
@@ -35,7 +35,19 @@ pub(super) fn stop_reason(desk: &Desk<'_>, turn: &TurnView) -> Option<Cut> {
 
 /// Why a turn is cut off when its Pod goes or is gone.
 pub(super) fn cut(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodView>) -> Cut {
-    stop_reason(desk, turn).unwrap_or_else(|| Cut { outcome: Outcome::Lost, reason: loss(pod) })
+    let withdrawn = || {
+        // A Pod that nobody takes away was told to stop all the same: by a wish that does not stand any more.
+        let standing = pod.is_some_and(|pod| {
+            pod.deleting.is_none()
+                && pod.disruption.is_none()
+                && pod.recorder == ContainerState::Running
+                && matches!(pod.phase, PodPhase::Pending | PodPhase::Running)
+        });
+        standing.then_some(Cut { outcome: Outcome::Canceled, reason: Reason::Suspended })
+    };
+    stop_reason(desk, turn)
+        .or_else(withdrawn)
+        .unwrap_or_else(|| Cut { outcome: Outcome::Lost, reason: loss(pod) })
 }
 
 /// What took the Pod away.
@@ -67,7 +79,10 @@ pub(super) fn judged(turn: &TurnView, pod: Option<&PodView>, evidence: &Evidence
 pub(super) fn by_judgement(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodView>, judgement: Judgement) -> Step {
     let Judgement { outcome, reason, verdict, verdict_reason, message, usage, pending } = judgement;
     let forced = pending || matches!(outcome, Outcome::Canceled | Outcome::Lost);
-    let (outcome, reason) = if forced {
+    let heard = if pending { heard_end(desk, turn, pod) } else { None };
+    let (outcome, reason) = if let Some(heard) = heard {
+        heard
+    } else if forced {
         let cut = cut(desk, turn, pod);
         (cut.outcome, Some(cut.reason))
     } else {
@@ -86,15 +101,22 @@ pub(super) fn by_judgement(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodVie
     }))
 }
 
+/// How the turn ended by its driver's own word, as the follower heard it; `None` for an end that was forced on it.
+fn heard_end(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodView>) -> Option<(Outcome, Option<Reason>)> {
+    let status = desk.status_of(pod?).filter(|status| status.turn == turn.turn)?;
+    match status.state {
+        AgentState::Succeeded => Some((Outcome::Succeeded, None)),
+        AgentState::Failed => {
+            let said = status.reason.as_deref().and_then(|word| word.parse().ok());
+            Some((Outcome::Failed, Some(said.unwrap_or(Reason::AgentError))))
+        }
+        AgentState::Canceled | AgentState::Starting | AgentState::Idle | AgentState::Running => None,
+    }
+}
+
 /// Settles a turn that is over and whose log could not be read or stored in time: how it ended is known from its driver, when that was heard.
 pub(super) fn unread(desk: &Desk<'_>, turn: &TurnView, pod: &PodView, trouble: &Trouble) -> Step {
-    let heard = desk.status_of(pod).filter(|status| status.turn == turn.turn).cloned();
-    let ended = heard.and_then(|status| match status.state {
-        AgentState::Succeeded => Some((Outcome::Succeeded, None)),
-        AgentState::Failed => Some((Outcome::Failed, status.reason.and_then(|word| word.parse().ok()))),
-        AgentState::Canceled | AgentState::Starting | AgentState::Idle | AgentState::Running => None,
-    });
-    let (outcome, reason) = ended.unwrap_or_else(|| {
+    let (outcome, reason) = heard_end(desk, turn, Some(pod)).unwrap_or_else(|| {
         let cut = cut(desk, turn, Some(pod));
         (cut.outcome, Some(cut.reason))
     });

@@ -29,7 +29,15 @@ fn with_pod(desk: &mut Desk<'_>, ledger: &LedgerView, pod: &PodView) -> Step {
         return Step::Wait;
     }
     desk.tearing_down = true;
-    desk.tear_down(ledger, pod).unwrap_or(Step::Wait)
+    if let Some(step) = desk.tear_down(ledger, pod) {
+        return step;
+    }
+    let session = &desk.observed.session;
+    if session.deleting || session.releasing {
+        // The record is safe and the Pod is on its way, held by nothing of ours: a node that never answers again must not hold the object.
+        return without_pod(desk, ledger);
+    }
+    Step::Wait
 }
 
 /// Whether a Pod is worth keeping: it is up, its agent can take another turn, nobody wants it gone, and its idle time is not over.

@@ -367,6 +367,9 @@ impl World {
             let sandbox = self.boxes.get_mut(&pod).unwrap();
             sandbox.node_up = true;
             sandbox.node_ready = true;
+            if sandbox.terminating {
+                self.act_later(&pod, 100, 2000, Act::Kill);
+            }
             match self.api.pod(&pod).map(|rev| rev.view.deleting.is_some()) {
                 None => self.act_later(&pod, 100, 2000, Act::Kill),
                 Some(true) => self.kubelet_sees_deletion(&pod),

@@ -1,6 +1,6 @@
 //! The rest of the cluster and of the controller: garbage collection, namespace deletion, and the controller's sweep.
 
-use agentsession_controller_core::{Settled, model::Settle};
+use agentsession_controller_core::{Settled, decide::pod_nonce, model::Settle};
 use transcript::{Outcome, PodUid, Reason, SessionUid, TurnState, Verdict};
 
 use super::{event::Event, journal::Fact, sim::World};
@@ -90,7 +90,7 @@ impl World {
         self.at(next, Event::Sweep { process, epoch });
     }
 
-    fn sweep_once(&mut self, process: usize) -> bool {
+    pub fn sweep_once(&mut self, process: usize) -> bool {
         if self.store.can_read().is_err() || self.api_down() {
             return false;
         }
@@ -186,7 +186,10 @@ impl World {
         let now = self.now;
         let labels = standing.object.metadata.labels.as_ref();
         let managed = labels.and_then(|labels| labels.get(crds::names::LABEL_MANAGED_BY));
-        let ours = pod.view.owned && managed.is_some_and(|by| by == crds::names::MANAGED_BY);
+        let nonce = pod_nonce(&ledger.seed, pod.view.attempt);
+        let owned = pod.view.owned && managed.is_some_and(|by| by == crds::names::MANAGED_BY);
+        // Orphaning strips the owner; the nonce stays.
+        let ours = owned || (!ledger.seed.is_empty() && pod.view.nonce == nonce);
         let fact = |deleted| Fact::PodTakenDown {
             session: session.clone(),
             pod: uid.clone(),

@@ -145,14 +145,15 @@ impl World {
     fn apply(&mut self, process: usize, session: &SessionUid, op: Op) -> Result<Reply, Failed> {
         match op {
             Op::Look => Ok(Reply::Nothing),
-            Op::EnsureSession
+            Op::AskAccepted
+            | Op::EnsureSession
             | Op::Accept(..)
             | Op::RecordLost(..)
             | Op::OpenAttempt(..)
             | Op::StartTurn(..)
             | Op::BeginHarvest(..)
             | Op::Settle(_)
-            | Op::Reclaim(_) => self.apply_store(session, op),
+            | Op::Reclaim(_) => self.apply_store(process, session, op),
             Op::Deliver(turn, pod) => self.deliver(session, turn, &pod),
             Op::Cancel(turn, pod) => self.cancel(turn, &pod),
             Op::ReleaseRecorder(pod) => Ok(self.release_recorder(process, &pod)),
@@ -169,8 +170,20 @@ impl World {
         }
     }
 
-    fn apply_store(&mut self, session: &SessionUid, op: Op) -> Result<Reply, Failed> {
+    fn apply_store(&mut self, process: usize, session: &SessionUid, op: Op) -> Result<Reply, Failed> {
         let now = self.now;
+        if matches!(op, Op::AskAccepted) {
+            // A store that knows no turn may have been emptied: what was accepted is asked of the API server, not of the cache.
+            if self.mutation == Some(Mutation::AcceptByCache) {
+                return Ok(Reply::Nothing);
+            }
+            if self.api_down() {
+                return Err(Failed);
+            }
+            let seen = self.procs[process].passes[session].rev.view.accepted_turns;
+            let stale = self.api.session(session).is_none_or(|rev| rev.view.accepted_turns > seen || rev.view.deleting);
+            return Ok(if stale { Reply::Stale } else { Reply::Nothing });
+        }
         if self.faulty() && self.rng.chance(self.plan.store_errors) {
             return Err(Failed);
         }
@@ -276,9 +289,9 @@ impl World {
         match op {
             Op::Status(status) => Ok(self.write_status(process, session, &status)),
             Op::AddFinalizer => Ok(self.add_finalizer(process, session)),
-            Op::ListBeforeCreate(attempt, _) => Ok(self.list_before_create(process, session, attempt)),
+            Op::ListBeforeCreate(attempt) => Ok(self.list_before_create(process, session, attempt)),
             Op::Create(attempt, nonce) => self.create(process, session, attempt, nonce),
-            Op::Standing(attempt, nonce, message) => Ok(self.standing(session, attempt, &nonce, message)),
+            Op::Standing(attempt, nonce, message) => Ok(self.standing(process, session, attempt, &nonce, message)),
             Op::DeletePod(pod, proof) => Ok(self.delete(process, session, &pod, proof.abandonment().is_some())),
             Op::GetPod(pod, proof) => {
                 let Some(rev) = self.api.pods.get(&pod.name) else { return Ok(Reply::Nothing) };
@@ -381,7 +394,7 @@ impl World {
         match self.api.create_pod(pod) {
             Ok(made) => {
                 let uid = made.view.uid.clone();
-                self.effect_once(process, format!("create {session} {attempt}"));
+                self.effect_once(process, format!("made {uid}"));
                 self.say(|| format!("p{process} made {} ({uid})", made.view.name));
                 self.adopt_sandbox(&uid, session, attempt);
                 self.published();
@@ -389,7 +402,6 @@ impl World {
                 Ok(Reply::Made(made.rv))
             }
             Err(answer) => {
-                self.effect_once(process, format!("create-refused {session} {attempt} {} {}", answer.reason, self.now / 1000));
                 match view::refusal(answer.code, answer.reason, &answer.message) {
                     None => Err(Failed),
                     Some(RefusalKind::NameTaken) => Ok(Reply::Then(Op::Standing(attempt, nonce, answer.message))),
@@ -399,12 +411,14 @@ impl World {
         }
     }
 
-    fn standing(&mut self, session: &SessionUid, attempt: Attempt, nonce: &str, message: String) -> Reply {
+    fn standing(&mut self, process: usize, session: &SessionUid, attempt: Attempt, nonce: &str, message: String) -> Reply {
         let found = self.api.session(session).map(|rev| rev.view.name.clone()).unwrap_or_default();
         let name = agentsession_controller_core::names::pod_name(&found, session, attempt);
         let Some(rev) = self.api.pods.get(&name) else { return Reply::Nothing };
         if rev.view.nonce == nonce || self.mutation == Some(Mutation::AdoptByName) {
-            return Reply::Pod(rev.rv);
+            let (uid, rv) = (rev.view.uid.clone(), rev.rv);
+            self.effect_once(process, format!("made {uid}"));
+            return Reply::Pod(rv);
         }
         Reply::Refusal(PodRefusal { attempt, kind: RefusalKind::NameTaken, message })
     }

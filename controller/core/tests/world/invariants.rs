@@ -220,8 +220,10 @@ fn foreign_pods_are_left_alone(world: &World, fact: &Fact) -> Check {
     const NAME: &str = "foreign Pods are left alone";
     match fact {
         Fact::Executed { pod } if world.truth.foreign.contains(pod) => fail(NAME, format!("exec into {pod}")),
-        Fact::PodTakenDown { pod, deleted, deleting, .. } if world.truth.foreign.contains(pod) => {
-            if *deleted || !deleting { fail(NAME, format!("{pod} taken down")) } else { Ok(()) }
+        Fact::PodTakenDown { session, pod, deleted, deleting, .. } if world.truth.foreign.contains(pod) => {
+            // What has our finalizer and no session is let go of.
+            let spared = *deleting || world.api.session(session).is_none();
+            if *deleted || !spared { fail(NAME, format!("{pod} taken down")) } else { Ok(()) }
         }
         _ => Ok(()),
     }

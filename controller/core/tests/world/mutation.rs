@@ -35,6 +35,8 @@ pub enum Mutation {
     GoneByCache,
     /// A Pod is made although only the cache says that the earlier one is gone.
     CreateByCache,
+    /// Only the cache is asked whether turns of an unknown session were accepted before.
+    AcceptByCache,
 }
 
 impl Mutation {
@@ -55,5 +57,6 @@ impl Mutation {
         Self::DeleteByName,
         Self::GoneByCache,
         Self::CreateByCache,
+        Self::AcceptByCache,
     ];
 }

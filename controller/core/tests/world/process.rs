@@ -25,6 +25,7 @@ pub enum Op {
     /// Reads the ledger, and the Pod that should be there and is not; then decides.
     Look,
     Status(Box<AgentSessionStatus>),
+    AskAccepted,
     EnsureSession,
     Accept(Turn, SpecTurn),
     RecordLost(Turn, SpecTurn),
@@ -34,7 +35,7 @@ pub enum Op {
     Settle(Box<Settle>),
     Reclaim(bool),
     AddFinalizer,
-    ListBeforeCreate(Attempt, String),
+    ListBeforeCreate(Attempt),
     Create(Attempt, String),
     Standing(Attempt, String, String),
     Deliver(Turn, PodRef),
@@ -54,6 +55,7 @@ impl Op {
         match self {
             Self::Look => "look",
             Self::Status(_) => "status",
+            Self::AskAccepted => "ask-accepted",
             Self::EnsureSession => "ensure-session",
             Self::Accept(..) => "accept",
             Self::RecordLost(..) => "record-lost",

@@ -275,7 +275,10 @@ fn operations(observed: &Observed, step: Step) -> Vec<Op> {
     match step {
         Step::Wait => Vec::new(),
         Step::AcceptTurns(turns) => {
-            ensure().into_iter().chain(turns.into_iter().map(|(turn, spec)| Op::Accept(turn, spec))).collect()
+            let first = observed.ledger.as_ref().is_ok_and(|ledger| ledger.turns.is_empty());
+            let ask = first.then_some(Op::AskAccepted);
+            let accept = turns.into_iter().map(|(turn, spec)| Op::Accept(turn, spec));
+            ask.into_iter().chain(ensure()).chain(accept).collect()
         }
         Step::RecordLostTurns(turns) => {
             ensure().into_iter().chain(turns.into_iter().map(|(turn, spec)| Op::RecordLost(turn, spec))).collect()
@@ -283,7 +286,7 @@ fn operations(observed: &Observed, step: Step) -> Vec<Op> {
         Step::AddFinalizer => vec![Op::AddFinalizer],
         Step::OpenAttempt { attempt, seed } => vec![Op::OpenAttempt(attempt, seed)],
         Step::CreatePod { attempt, nonce, fresh_workspace: _ } => {
-            vec![Op::ListBeforeCreate(attempt, nonce.clone()), Op::Create(attempt, nonce)]
+            vec![Op::ListBeforeCreate(attempt), Op::Create(attempt, nonce)]
         }
         Step::StartTurn { turn, attempt, pod } => vec![Op::StartTurn(turn, attempt, pod)],
         Step::Deliver { turn, pod } => vec![Op::Deliver(turn, pod)],

@@ -30,8 +30,6 @@ pub struct Truth {
     pub acknowledged: BTreeMap<(SessionUid, Turn, PartIndex), (u64, String)>,
     /// Highest seq that anybody saw.
     pub last_seq: BTreeMap<SessionUid, u64>,
-    /// Highest acceptedTurns that a status had.
-    pub accepted: BTreeMap<SessionUid, i32>,
     pub foreign: BTreeSet<PodUid>,
     /// Sessions for which somebody asked for an end: deleted, canceled, suspended, released.
     pub stopped: BTreeSet<SessionUid>,
