@@ -23,7 +23,7 @@ pub use proxy::{Fault, FaultProxy};
 pub use replay::Stream;
 pub use session::{Draft, Session, Status, TurnStatus};
 pub use stored::Stored;
-pub use test::{Test, run};
+pub use test::{Test, attempt, run};
 pub use wait::{await_condition, eventually};
 
 /// The texts that the scripted agent says for `parts: count`.

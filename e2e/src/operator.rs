@@ -47,7 +47,7 @@ pub struct Settings {
     pub kubeconfig: PathBuf,
     /// Further arguments.
     pub arguments: Vec<String>,
-    /// Further environment, such as a failpoint.
+    /// Further environment, such as a failpoint; it comes last and may say `AGENTSESSION_LOG_FORMAT` otherwise.
     pub environment: Vec<(String, String)>,
 }
 
@@ -129,11 +129,12 @@ impl Operator {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("KUBECONFIG", &settings.kubeconfig)
+            .env("AGENTSESSION_LOG_FORMAT", "text")
             .envs(settings.environment.iter().map(|(name, value)| (name, value)))
             .arg(settings.role.command())
             .args(["--store", &settings.store])
             .args(["--ops-listen", &ops])
-            .args(["--log", "info,agentsession=debug,controller=debug,gateway=debug", "--log-format", "text"]);
+            .args(["--log", "info,agentsession=debug,controller=debug,gateway=debug"]);
         if settings.role != Role::Controller {
             command.args(["--http-listen", &http]);
         }

@@ -31,6 +31,12 @@ impl Process {
         Ok(Self { child, log: log.to_owned() })
     }
 
+    /// Its id; `None` when it has ended and was waited for.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Sends a signal by name, such as `STOP`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! A proxy in front of the API server that makes exec connections fail as real networks make them fail.
 //!
 //! It speaks plain HTTP/1.1 to the operator, on loopback, and TLS with the rights of the test's kubeconfig to the API server. Requests pass as
-//! they are; of an upgraded connection (exec) it reads the WebSocket frames that come from the server, so that a fault can fall into the
+//! they are, and those that write are counted; of an upgraded connection (exec) it reads the WebSocket frames that come from the server, so that a fault can fall into the
 //! middle of the output, or change the order of output and status.
 
 use std::{
@@ -62,6 +62,15 @@ pub enum Fault {
     Refuse(u16),
 }
 
+/// A request that may change something: any method but GET, HEAD and OPTIONS. An exec is a GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The method.
+    pub method: String,
+    /// The path, without its query.
+    pub path: String,
+}
+
 /// A fault and the requests that it falls on.
 #[derive(Debug)]
 struct Rule {
@@ -76,6 +85,7 @@ pub struct FaultProxy {
     /// A kubeconfig that leads through it.
     pub kubeconfig: PathBuf,
     rules: Arc<Mutex<Vec<Rule>>>,
+    writes: Arc<Mutex<Vec<Write>>>,
     listener: JoinHandle<()>,
 }
 
@@ -87,6 +97,7 @@ struct Upstream {
     port: u16,
     tls: TlsConnector,
     rules: Arc<Mutex<Vec<Rule>>>,
+    writes: Arc<Mutex<Vec<Write>>>,
 }
 
 impl FaultProxy {
@@ -97,11 +108,13 @@ impl FaultProxy {
     pub async fn start(test: &Test) -> Result<Self> {
         let config = &test.cluster.config;
         let rules = Arc::new(Mutex::new(Vec::new()));
+        let writes = Arc::new(Mutex::new(Vec::new()));
         let upstream = Arc::new(Upstream {
             host: config.cluster_url.host().context("a cluster without host")?.to_owned(),
             port: config.cluster_url.port_u16().unwrap_or(443),
             tls: TlsConnector::from(Arc::new(config.rustls_client_config()?)),
             rules: Arc::clone(&rules),
+            writes: Arc::clone(&writes),
         });
         let socket = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = socket.local_addr()?;
@@ -115,7 +128,7 @@ impl FaultProxy {
         });
         let kubeconfig = test.dir.join("proxy.kubeconfig");
         std::fs::write(&kubeconfig, through(&test.cluster.kubeconfig, &format!("http://{address}"))?)?;
-        Ok(Self { kubeconfig, rules, listener })
+        Ok(Self { kubeconfig, rules, writes, listener })
     }
 
     /// Lets a fault fall on the next `times` requests whose path or query contains `part_of_url`, such as `command=read`.
@@ -127,6 +140,12 @@ impl FaultProxy {
     /// Takes all faults away.
     pub fn heal(&self) {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|rule| rule.times = rule.hits);
+    }
+
+    /// The writes that came so far, in their order, whatever became of them.
+    #[must_use]
+    pub fn writes(&self) -> Vec<Write> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many requests a fault has fallen on.
@@ -171,6 +190,7 @@ async fn serve(stream: TcpStream, upstream: Arc<Upstream>) {
 
 impl Upstream {
     async fn pass(&self, mut request: Request<Incoming>) -> Result<Response<Body>> {
+        self.note(&request);
         let fault = self.fault(&request.uri().to_string());
         if let Some(Fault::Refuse(status)) = fault {
             return Ok(refusal(status, "refused by a test"));
@@ -199,6 +219,14 @@ impl Upstream {
         // Its error is the request's error as well.
         tokio::spawn(connection.with_upgrades());
         Ok(sender)
+    }
+
+    fn note(&self, request: &Request<Incoming>) {
+        if request.method().is_safe() {
+            return;
+        }
+        let write = Write { method: request.method().to_string(), path: request.uri().path().to_owned() };
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(write);
     }
 
     fn fault(&self, url: &str) -> Option<Fault> {

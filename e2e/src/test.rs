@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::Namespace;
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
+    Api, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -45,19 +45,25 @@ pub struct Test {
 /// When the test fails: that is how a test says so.
 #[expect(clippy::panic, reason = "a test fails by panicking")]
 pub async fn run(name: &str, test: impl AsyncFnOnce(&Test) -> Result<()>) {
-    let fixture = match Test::new(name).await {
-        Ok(fixture) => fixture,
-        Err(error) => panic!("{name}: the test could not begin: {error:#}"),
-    };
-    let result = AssertUnwindSafe(test(&fixture)).catch_unwind().await;
-    let failed = !matches!(result, Ok(Ok(())));
+    if let Err(error) = attempt(name, test).await {
+        panic!("{name}: {error:#}");
+    }
+}
+
+/// Does something in a namespace of its own and cleans up after it, whatever came of it.
+///
+/// # Errors
+/// What went wrong, and where everything that was there has been written down.
+pub async fn attempt<T>(name: &str, work: impl AsyncFnOnce(&Test) -> Result<T>) -> Result<T> {
+    let fixture = Test::new(name).await.context("it could not begin")?;
+    let result = AssertUnwindSafe(work(&fixture)).catch_unwind().await;
+    let failed = !matches!(result, Ok(Ok(_)));
     if failed {
         fixture.dump().await;
     }
     fixture.clean_up(failed).await;
     match result {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => panic!("{name}: {error:#}\n(what was there: {})", fixture.dir.display()),
+        Ok(result) => result.with_context(|| format!("what was there: {}", fixture.dir.display())),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
@@ -183,13 +189,24 @@ impl Test {
         }
     }
 
+    /// Takes the finalizers off all objects of a kind: there may be thousands, so some at once.
+    async fn strip(&self, kind: &ApiResource) -> Result<(), kube::Error> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.cluster.client.clone(), &self.namespace, kind);
+        let objects = api.list_metadata(&ListParams::default()).await?.items.into_iter();
+        let held = objects.filter(|object| !object.finalizers().is_empty()).map(|object| object.name_any());
+        let strip = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let params = PatchParams::default();
+        // One that is gone in the meantime has none left.
+        let patches = held.map(async |name| drop(api.patch_metadata(&name, &params, &strip).await));
+        futures::stream::iter(patches).buffer_unordered(16).collect::<()>().await;
+        Ok(())
+    }
+
     /// Deletes the namespace without waiting. The operator may be gone by now, so nobody else would take the finalizers off.
     async fn clean_up(&self, failed: bool) {
-        let strip = r#"{"metadata":{"finalizers":null}}"#;
-        for kind in ["agentsessions", "pods"] {
-            let names = self.kubectl(&["get", kind, "-o", "name"]).await.unwrap_or_default();
-            for name in names.lines() {
-                self.kubectl(&["patch", name, "--type=merge", "-p", strip]).await.ok();
+        for kind in [Cluster::agent_sessions(), ApiResource::erase::<Pod>(&())] {
+            if let Err(error) = self.strip(&kind).await {
+                eprintln!("finalizers of {} in {}: {error}", kind.plural, self.namespace);
             }
         }
         self.kubectl(&["delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false"]).await.ok();

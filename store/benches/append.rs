@@ -1,7 +1,8 @@
 //! What idempotence costs: one harvest of a whole log against the fastest write there is that promises nothing.
 //!
 //! `cargo bench -p agentsession-store --bench append`. Rounds are interleaved, figures are medians; a ratio compares two medians of the same run.
-//! Throughput ratios (higher is better): plain write ÷ idempotent write. Time ratios (lower is better): repeated ÷ fresh.
+//! Throughput ratios (higher is better): plain write ÷ idempotent write. Time ratios (lower is better): repeated ÷ fresh. Prints one JSON object a
+//! line.
 
 use std::time::{Duration, Instant};
 
@@ -84,15 +85,22 @@ impl Appends {
     fn report(mut self, backend: &str, plain_name: &str, mut plain: Vec<Duration>, goal: f64) {
         let (fresh, again, mostly) = (median(&mut self.fresh), median(&mut self.again), median(&mut self.mostly));
         let plain = median(&mut plain);
-        println!(
-            "{backend}: idempotent append {:.0} ms, {plain_name} {:.0} ms: ratio {:.2} (goal >= {goal})",
-            fresh * 1e3,
-            plain * 1e3,
-            plain / fresh
-        );
-        println!("{backend}: the same again {:.0} ms: {:.2} of fresh (goal <= 0.2)", again * 1e3, again / fresh);
-        println!("{backend}: 70 % present {:.0} ms: {:.2} of fresh (goal <= 0.6)", mostly * 1e3, mostly / fresh);
+        let print = |case: &str, (taken, limit): (f64, f64), name: &str, (ratio, goal, at_least): (f64, f64, bool)| {
+            let line = serde_json::json!({
+                "figure": "append", "case": format!("{backend}, {case}"), "parts": PARTS, "runs": ROUNDS,
+                "ms": round(taken * 1e3), "limit": name, "limit_ms": round(limit * 1e3),
+                "ratio": round(ratio), "goal": goal, "at_least": at_least,
+            });
+            println!("{line}");
+        };
+        print("throughput, all new", (fresh, plain), plain_name, (plain / fresh, goal, true));
+        print("the same again", (again, fresh), "all new", (again / fresh, 0.2, false));
+        print("70 % present", (mostly, fresh), "all new", (mostly / fresh, 0.6, false));
     }
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
 }
 
 async fn timed(
@@ -208,7 +216,7 @@ async fn main() -> Result<(), Failed> {
     let texts = parts();
     let mut sizes: Vec<_> = texts.iter().map(String::len).collect();
     sizes.sort_unstable();
-    println!(
+    eprintln!(
         "{PARTS} parts, {:.1} MB, p50 {} B, max {} B, {ROUNDS} rounds",
         sizes.iter().sum::<usize>() as f64 / 1e6,
         sizes[PARTS / 2],
