@@ -63,9 +63,8 @@ test: fmt-check lint test-unit test-store e2e chart-check ## everything, from fo
 demo: ## install the chart, run a session, show its conversation
 	e2e/demo
 
-bench: ## measure the figures of docs/BENCHMARKS.md; FIGURES="1 8" for some that need no cluster
-	cargo bench --locked -p agentsession-transcript --bench parse
-	cargo bench --locked -p agentsession-store --bench append
+bench: ## measure the figures of docs/BENCHMARKS.md
+	e2e/bench
 
 cluster-up: ## bring up our own Kubernetes cluster (root; builds it the first time, about 15 minutes)
 	e2e/cluster/build helm

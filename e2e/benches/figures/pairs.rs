@@ -5,7 +5,10 @@
 
 use agentsession_e2e::{Draft, Operator, Role, Test, await_condition, stored, test::SANDBOX_IMAGE, wait::seconds};
 use anyhow::{Context as _, Result, ensure};
-use controller_core::pod_spec::{PodPlan, PodSettings, agent_pod};
+use controller_core::{
+    decide::pod_nonce,
+    pod_spec::{PodPlan, PodSettings, agent_pod},
+};
 use crds::AgentSession;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -124,9 +127,9 @@ async fn one(t: &Test, store: &SharedStore, ordinal: usize) -> Result<()> {
     store
         .accept_turn(&NewTurn { session: uid.clone(), turn: Turn(1), client_id: None, prompt: PROMPT.to_owned() })
         .await?;
-    let nonce = format!("{:032x}", rand::random::<u128>());
-    store.open_attempt(&uid, ATTEMPT, &nonce).await?;
-    let plan = PodPlan { attempt: ATTEMPT, nonce, recorder_token_sha256: None };
+    let seed = format!("{:032x}", rand::random::<u128>());
+    store.open_attempt(&uid, ATTEMPT, &seed).await?;
+    let plan = PodPlan { attempt: ATTEMPT, nonce: pod_nonce(&seed, ATTEMPT), recorder_token_sha256: None };
     let mut pod = agent_pod(&session, &plan, &PodSettings::new(SANDBOX_IMAGE));
     pod.spec.get_or_insert_default().scheduler_name = Some("none".to_owned());
     let pods: Api<Pod> = Api::namespaced(t.cluster.client.clone(), &t.namespace);

@@ -24,7 +24,7 @@ const SETTLED: usize = 1000;
 /// How long they are watched.
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long nothing may have been written before it counts as over.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(10);
 const ABREAST: usize = 16;
 
 /// Figure 8.
