@@ -1,8 +1,8 @@
 //! A proxy in front of the API server that makes exec connections fail as real networks make them fail.
 //!
 //! It speaks plain HTTP/1.1 to the operator, on loopback, and TLS with the rights of the test's kubeconfig to the API server. Requests pass as
-//! they are, and those that write are counted; of an upgraded connection (exec) it reads the WebSocket frames that come from the server, so that a fault can fall into the
-//! middle of the output, or change the order of output and status.
+//! they are, and those that write are noted; of an upgraded connection (exec) it reads the WebSocket frames that come from the server, so that
+//! a fault can fall into the middle of the output, or change the order of output and status.
 
 use std::{
     path::PathBuf,
@@ -20,6 +20,7 @@ use kube::{client::ConfigExt as _, config::Kubeconfig};
 use rustls::pki_types::ServerName;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::Notify,
     task::JoinHandle,
 };
 use tokio_rustls::TlsConnector;
@@ -86,6 +87,7 @@ pub struct FaultProxy {
     pub kubeconfig: PathBuf,
     rules: Arc<Mutex<Vec<Rule>>>,
     writes: Arc<Mutex<Vec<Write>>>,
+    cut: Arc<Notify>,
     listener: JoinHandle<()>,
 }
 
@@ -98,6 +100,7 @@ struct Upstream {
     tls: TlsConnector,
     rules: Arc<Mutex<Vec<Rule>>>,
     writes: Arc<Mutex<Vec<Write>>>,
+    cut: Arc<Notify>,
 }
 
 impl FaultProxy {
@@ -107,7 +110,7 @@ impl FaultProxy {
     /// When the kubeconfig has no TLS, or there is no port.
     pub async fn start(test: &Test) -> Result<Self> {
         let config = &test.cluster.config;
-        let rules = Arc::new(Mutex::new(Vec::new()));
+        let (rules, cut) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
         let writes = Arc::new(Mutex::new(Vec::new()));
         let upstream = Arc::new(Upstream {
             host: config.cluster_url.host().context("a cluster without host")?.to_owned(),
@@ -115,6 +118,7 @@ impl FaultProxy {
             tls: TlsConnector::from(Arc::new(config.rustls_client_config()?)),
             rules: Arc::clone(&rules),
             writes: Arc::clone(&writes),
+            cut: Arc::clone(&cut),
         });
         let socket = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = socket.local_addr()?;
@@ -128,13 +132,18 @@ impl FaultProxy {
         });
         let kubeconfig = test.dir.join("proxy.kubeconfig");
         std::fs::write(&kubeconfig, through(&test.cluster.kubeconfig, &format!("http://{address}"))?)?;
-        Ok(Self { kubeconfig, rules, writes, listener })
+        Ok(Self { kubeconfig, rules, writes, cut, listener })
     }
 
     /// Lets a fault fall on the next `times` requests whose path or query contains `part_of_url`, such as `command=read`.
     pub fn inject(&self, part_of_url: &str, fault: Fault, times: u32) {
         let rule = Rule { part_of_url: part_of_url.to_owned(), fault, times, hits: 0 };
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
+    }
+
+    /// Breaks every exec that is open.
+    pub fn cut(&self) {
+        self.cut.notify_waiters();
     }
 
     /// Takes all faults away.
@@ -203,9 +212,13 @@ impl Upstream {
             return Ok(response.map(BodyExt::boxed));
         };
         let server = hyper::upgrade::on(&mut response);
+        let cut = Arc::clone(&self.cut).notified_owned();
         tokio::spawn(async move {
             let (client, server) = (client.await?, server.await?);
-            relay::run(TokioIo::new(client), TokioIo::new(server), fault).await.map_err(|error| anyhow!(error))
+            tokio::select! {
+                result = relay::run(TokioIo::new(client), TokioIo::new(server), fault) => result.map_err(|error| anyhow!(error)),
+                () = cut => Ok(()),
+            }
         });
         Ok(response.map(|_| Empty::new().map_err(|never| match never {}).boxed()))
     }
