@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
@@ -63,7 +63,7 @@ pub async fn attempt<T>(name: &str, work: impl AsyncFnOnce(&Test) -> Result<T>) 
     }
     fixture.clean_up(failed).await;
     match result {
-        Ok(result) => result.with_context(|| format!("what was there: {}", fixture.dir.display())),
+        Ok(result) => result.map_err(|error| anyhow!("{error:#}\n(what was there: {})", fixture.dir.display())),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
@@ -209,7 +209,11 @@ impl Test {
                 eprintln!("finalizers of {} in {}: {error}", kind.plural, self.namespace);
             }
         }
-        self.kubectl(&["delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false"]).await.ok();
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), &self.namespace);
+        let by_force = DeleteParams::default().grace_period(0);
+        if let Err(error) = pods.delete_collection(&by_force, &ListParams::default()).await {
+            eprintln!("pods of {}: {error}", self.namespace);
+        }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         if let Err(error) = namespaces.delete(&self.namespace, &DeleteParams::default()).await {
             // A test may have deleted it itself.
