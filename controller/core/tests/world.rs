@@ -53,7 +53,7 @@ use sim::World;
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 2000;
 /// Seeds within which each seeded bug must be found.
-const MUTANT_SEEDS: u64 = 1500;
+const MUTANT_SEEDS: u64 = 4000;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transcript::{AgentStatus, TurnState};
+use transcript::{AgentStatus, Outcome, TurnState};
 
 use super::{Desk, accepted, settle};
 use crate::model::{Clock, ContainerState, Done, HarvestView, LedgerView, PodView, Step, Trouble, TurnView};
@@ -15,6 +15,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const REDELIVER: Duration = Duration::from_secs(15);
 /// How long a follower may be in trouble before it is worth a word in the status.
 const WORTH_SAYING: Duration = Duration::from_secs(10);
+/// How long the news of why a turn was stopped may take.
+const EXPLAINED: Duration = Duration::from_secs(5);
 /// Longest pause between reads that fail.
 const MAX_RETRY: Duration = Duration::from_secs(15);
 
@@ -143,11 +145,23 @@ fn harvest(desk: &mut Desk<'_>, turn: &TurnView, pod: &PodView, ended: bool, ove
         HarvestView::Read { evidence, after_agent_end, age } => {
             let judgement = settle::judged(turn, Some(pod), evidence, *after_agent_end);
             if !judgement.pending {
+                if judgement.outcome == Outcome::Canceled && unexplained(desk, turn, pod) {
+                    return Step::Wait;
+                }
                 return settle::by_judgement(desk, turn, Some(pod), judgement);
             }
             unfinished(desk, turn, pod, read, over, *age)
         }
     }
+}
+
+/// Whether a turn was stopped and nothing says by whom: the news that its Pod is being deleted may come later than the driver's own word.
+fn unexplained(desk: &mut Desk<'_>, turn: &TurnView, pod: &PodView) -> bool {
+    if settle::stop_reason(desk, turn).is_some() || !settle::stands(pod) {
+        return false;
+    }
+    let waited = desk.since(Clock::Stopping(turn.turn));
+    !desk.over(waited, EXPLAINED)
 }
 
 /// The log was read and the turn had no end in it yet.

@@ -35,19 +35,15 @@ pub(super) fn stop_reason(desk: &Desk<'_>, turn: &TurnView) -> Option<Cut> {
 
 /// Why a turn is cut off when its Pod goes or is gone.
 pub(super) fn cut(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodView>) -> Cut {
-    let withdrawn = || {
-        // A Pod that nobody takes away was told to stop all the same: by a wish that does not stand any more.
-        let standing = pod.is_some_and(|pod| {
-            pod.deleting.is_none()
-                && pod.disruption.is_none()
-                && pod.recorder == ContainerState::Running
-                && matches!(pod.phase, PodPhase::Pending | PodPhase::Running)
-        });
-        standing.then_some(Cut { outcome: Outcome::Canceled, reason: Reason::Suspended })
-    };
-    stop_reason(desk, turn)
-        .or_else(withdrawn)
-        .unwrap_or_else(|| Cut { outcome: Outcome::Lost, reason: loss(pod) })
+    stop_reason(desk, turn).unwrap_or_else(|| Cut { outcome: Outcome::Lost, reason: loss(pod) })
+}
+
+/// Whether nobody takes the Pod away, as far as it shows.
+pub(super) fn stands(pod: &PodView) -> bool {
+    pod.deleting.is_none()
+        && pod.disruption.is_none()
+        && pod.recorder == ContainerState::Running
+        && matches!(pod.phase, PodPhase::Pending | PodPhase::Running)
 }
 
 /// What took the Pod away.
@@ -82,11 +78,14 @@ pub(super) fn by_judgement(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodVie
     let heard = if pending { heard_end(desk, turn, pod) } else { None };
     let (outcome, reason) = if let Some(heard) = heard {
         heard
-    } else if forced {
+    } else if !forced {
+        (outcome, reason)
+    } else if stop_reason(desk, turn).is_none() && pod.is_some_and(stands) {
+        // It was told to stop by a wish that does not stand any more: nobody knows which.
+        (Outcome::Canceled, None)
+    } else {
         let cut = cut(desk, turn, pod);
         (cut.outcome, Some(cut.reason))
-    } else {
-        (outcome, reason)
     };
     Step::Settle(Box::new(Settle {
         turn: turn.turn,
@@ -118,7 +117,8 @@ fn heard_end(desk: &Desk<'_>, turn: &TurnView, pod: Option<&PodView>) -> Option<
 pub(super) fn unread(desk: &Desk<'_>, turn: &TurnView, pod: &PodView, trouble: &Trouble) -> Step {
     let (outcome, reason) = heard_end(desk, turn, Some(pod)).unwrap_or_else(|| {
         let cut = cut(desk, turn, Some(pod));
-        (cut.outcome, Some(cut.reason))
+        let unknown = cut.outcome == Outcome::Lost && stands(pod);
+        (cut.outcome, Some(if unknown { trouble.reason } else { cut.reason }))
     });
     Step::Settle(Box::new(Settle {
         turn: turn.turn,

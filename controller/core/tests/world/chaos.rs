@@ -59,6 +59,8 @@ pub struct Plan {
     pub cut_reads: u32,
     /// Longest ordinary lag of a watch, in milliseconds.
     pub lag: u64,
+    /// Per mille of operations before which the process stands still for long.
+    pub pauses: u32,
     pub stale_lists: bool,
     pub damage: bool,
     pub checkpoint: u64,
@@ -114,6 +116,7 @@ impl Plan {
             exec_errors: some(&mut rng, &[0, 30, 300]),
             cut_reads: some(&mut rng, &[0, 50, 300]),
             lag: rng.pick(&[0, 200, 5000, 60_000]),
+            pauses: rng.pick(&[0, 0, 0, 20]),
             stale_lists: rng.chance(300),
             damage: rng.chance(200),
             checkpoint: rng.pick(&[1000, 5000, 15_000]),
@@ -146,9 +149,10 @@ fn fault(rng: &mut Rng, processes: usize) -> Fault {
         30..=32 => Fault::NewImage,
         33..=35 => Fault::Churn,
         36 => Fault::StripSession,
-        37..=42 => Fault::DeletePod { grace: rng.pick(&[0, 1, 30, 60]) },
-        43..=46 => Fault::EvictApi,
-        47..=50 => Fault::EvictKubelet,
+        37..=41 => Fault::DeletePod { grace: rng.pick(&[0, 1, 30, 60]) },
+        42..=45 => Fault::EvictApi,
+        46..=49 => Fault::EvictKubelet,
+        50 => Fault::EmptyStore,
         51..=54 => Fault::NodeDown,
         55..=56 => Fault::NodeGone,
         57..=60 => Fault::Foreign { held: rng.chance(500) },
@@ -352,6 +356,7 @@ impl World {
             }
             Fault::StripSession => {
                 self.truth.stopped.insert(uid.clone());
+                self.truth.strips += 1;
                 let _ = self.api.edit_session(&uid, |object| object.metadata.finalizers = None);
             }
             _ => {}

@@ -115,6 +115,7 @@ impl World {
 
     /// An object is gone: what is left of it is looked after at once.
     pub fn gone(&mut self, process: usize, session: &SessionUid, tries: u32) {
+        self.say(|| format!("p{process} sees that {session} is gone"));
         let pods: Vec<PodUid> = self.procs[process]
             .pods
             .values()

@@ -85,6 +85,12 @@ impl World {
     }
 
     pub fn op(&mut self, process: usize, session: &SessionUid) {
+        if self.faulty() && self.rng.chance(self.plan.pauses) {
+            let pause = self.rng.pick(&[2000, 20_000, 90_000]);
+            self.procs[process].paused_until = self.now + pause;
+            self.say(|| format!("p{process} stands still for {pause} ms"));
+            return self.op_later(process, session);
+        }
         let Some(pass) = self.procs[process].passes.get_mut(session) else { return };
         let Some(op) = pass.ops.pop_front() else {
             self.pass_done(process, session);
@@ -104,6 +110,7 @@ impl World {
             Fate::Fails => return self.pass_failed(process, session),
             Fate::Fine | Fate::CrashAfter | Fate::ReplyLost => {}
         }
+        self.truth.reply_lost |= fate == Fate::ReplyLost;
         let result = self.apply(process, session, op);
         match (fate, result) {
             (Fate::CrashAfter, _) => self.crash(process, "after an effect"),
@@ -181,7 +188,7 @@ impl World {
                 return Err(Failed);
             }
             let seen = self.procs[process].passes[session].rev.view.accepted_turns;
-            let stale = self.api.session(session).is_none_or(|rev| rev.view.accepted_turns > seen || rev.view.deleting);
+            let stale = self.api.session(session).is_none_or(|rev| rev.view.accepted_turns > seen);
             return Ok(if stale { Reply::Stale } else { Reply::Nothing });
         }
         if self.faulty() && self.rng.chance(self.plan.store_errors) {
@@ -205,6 +212,7 @@ impl World {
             }
             Op::Reclaim(delete) => {
                 if delete {
+                    self.truth.reclaimed.insert(session.clone());
                     self.store.rows.remove(session);
                     self.truth.acknowledged.retain(|(of, ..), _| of != session);
                     self.truth.last_seq.remove(session);
@@ -353,7 +361,7 @@ impl World {
             return Reply::Nothing;
         }
         self.api.writes += 1;
-        self.effect_once(process, format!("finalizer {session} {:?}", rev_generation(self, session)));
+        self.effect_once(process, format!("finalizer {session} {:?} {}", rev_generation(self, session), self.truth.strips));
         let edited = self.api.edit_session(session, |object| {
             let list = object.metadata.finalizers.get_or_insert_default();
             if !list.iter().any(|finalizer| finalizer == names::FINALIZER) {
@@ -431,6 +439,9 @@ impl World {
         };
         let uid = rev.view.uid.clone();
         let deleting = rev.view.deleting.is_some();
+        if uid != pod.uid {
+            self.fact(Fact::WrongPod { meant: pod.uid.clone(), hit: uid.clone() });
+        }
         self.api.writes += 1;
         self.effect_once(process, format!("delete {uid}"));
         self.fact(Fact::PodTakenDown { session: session.clone(), pod: uid.clone(), deleted: true, abandoned, deleting });
@@ -475,7 +486,7 @@ impl World {
         }
         self.api.writes += 1;
         let all = self.mutation == Some(Mutation::FinalizersReplaced);
-        self.effect_once(process, format!("release {session} {:?}", rev_generation(self, session)));
+        self.effect_once(process, format!("release {session} {:?} {}", rev_generation(self, session), self.truth.strips));
         self.fact(Fact::SessionReleased { session: session.clone(), abandoned });
         let mut after = before.clone();
         if all {

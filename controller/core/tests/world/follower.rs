@@ -479,7 +479,9 @@ impl World {
                 task.fruitless += 1;
                 return if task.fruitless >= 2 { Err(Reason::ReadFailed) } else { Ok(None) };
             }
-            frame.body.truncate(frame.body.len() / 2);
+            let half = frame.body.len() / 2;
+            let line = frame.body[..half].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            frame.body.truncate(line);
             frame.size = intake.at + frame.body.len() as u64;
         }
         task.fruitless = 0;

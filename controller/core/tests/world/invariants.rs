@@ -40,6 +40,8 @@ pub fn after_event(world: &mut World, facts: &[Fact]) -> Check {
         identities_once_and_seq_dense(world, fact)?;
         one_verdict_that_never_gets_worse(world, fact)?;
         complete_is_proven(world, fact)?;
+        what_is_missing_is_true(world, fact)?;
+        a_turn_keeps_its_pod(fact)?;
         outcomes_are_true(world, fact)?;
         status_never_goes_back(fact)?;
         foreign_pods_are_left_alone(world, fact)?;
@@ -151,6 +153,29 @@ fn newly_settled(fact: &Fact) -> Option<(&SessionUid, &TurnView)> {
     }
 }
 
+/// 4: what is missing is said truly: a Pod is gone when it is, and parts are missing when they are.
+fn what_is_missing_is_true(world: &World, fact: &Fact) -> Check {
+    const NAME: &str = "4 what is missing is true";
+    let Some((session, turn)) = newly_settled(fact) else { return Ok(()) };
+    let there = turn.pod_uid.as_ref().is_some_and(|pod| world.api.pod(pod).is_some());
+    match turn.verdict_reason {
+        Some(Reason::PodGone) if there && world.api.session(session).is_some() => {
+            fail(NAME, format!("turn {}: its Pod is there", turn.turn))
+        }
+        Some(Reason::PartsMissing) => fail(NAME, format!("turn {}: no driver leaves a hole", turn.turn)),
+        _ => Ok(()),
+    }
+}
+
+/// 4 and 7: a turn belongs to the Pod that it was given to.
+fn a_turn_keeps_its_pod(fact: &Fact) -> Check {
+    let Fact::TurnChanged { before: Some(before), after, .. } = fact else { return Ok(()) };
+    if before.pod_uid.is_some() && before.pod_uid != after.pod_uid {
+        return fail("7 a turn keeps its Pod", format!("turn {}: {:?} then {:?}", after.turn, before.pod_uid, after.pod_uid));
+    }
+    Ok(())
+}
+
 /// 4: Complete implies that the true log is over, undamaged, and stored part by part.
 fn complete_is_proven(world: &World, fact: &Fact) -> Check {
     const NAME: &str = "4 Complete is proven";
@@ -184,10 +209,11 @@ fn outcomes_are_true(world: &World, fact: &Fact) -> Check {
     let sane = match turn.outcome {
         Some(Outcome::Succeeded) => ended == Some(AgentState::Succeeded),
         Some(Outcome::Canceled) => {
-            world.truth.stopped.contains(session) || turn.reason == Some(Reason::EarlierTurnFailed)
+            let forced = turn.reason.is_none() && (ended == Some(AgentState::Canceled) || turn.verdict_reason.is_some());
+            world.truth.stopped.contains(session) || turn.reason == Some(Reason::EarlierTurnFailed) || forced
         }
         Some(Outcome::Failed) => turn.reason.is_some(),
-        Some(Outcome::Lost) => turn.reason.is_some() && turn.verdict_reason.is_some_and(|r| r != Reason::StatusMissing) || turn.verdict == Some(Verdict::Complete),
+        Some(Outcome::Lost) => turn.reason.is_some(),
         None => false,
     };
     let reasoned = (turn.verdict == Some(Verdict::Complete)) == turn.verdict_reason.is_none();
@@ -219,6 +245,7 @@ fn status_never_goes_back(fact: &Fact) -> Check {
 fn foreign_pods_are_left_alone(world: &World, fact: &Fact) -> Check {
     const NAME: &str = "foreign Pods are left alone";
     match fact {
+        Fact::WrongPod { meant, hit } => fail("every effect names its Pod", format!("{hit} instead of {meant}")),
         Fact::Executed { pod } if world.truth.foreign.contains(pod) => fail(NAME, format!("exec into {pod}")),
         Fact::PodTakenDown { session, pod, deleted, deleting, .. } if world.truth.foreign.contains(pod) => {
             // What has our finalizer and no session is let go of.
@@ -241,7 +268,7 @@ fn other_finalizers_are_left_alone(fact: &Fact) -> Check {
 /// 6: no process does the same thing to the same object twice.
 fn no_effect_is_done_twice(world: &mut World, fact: &Fact) -> Check {
     let Fact::Effect { process, epoch, key } = fact else { return Ok(()) };
-    if !world.truth.effects.insert((*process, *epoch, key.clone())) && world.plan.lost_replies == 0 {
+    if !world.truth.effects.insert((*process, *epoch, key.clone())) && !world.truth.reply_lost {
         return fail("6 no effect is done twice", format!("process {process}: {key}"));
     }
     Ok(())
@@ -290,7 +317,9 @@ pub fn at_rest(world: &World) -> Check {
         }
     }
     for rev in world.api.pods.values() {
-        if !world.truth.foreign.contains(&rev.view.uid) {
+        // Whoever orphans a Pod that an emptied store knows nothing of keeps it.
+        let kept = world.truth.emptied && !rev.view.owned && !rev.view.has_finalizer;
+        if !world.truth.foreign.contains(&rev.view.uid) && !kept {
             return fail(NAME, format!("Pod {} is left: {:?}", rev.view.name, rev.view));
         }
         if rev.view.has_finalizer && rev.view.deleting.is_some() {
@@ -349,7 +378,7 @@ fn status_tells_the_record(
 /// A prompt that was accepted is in the store, whatever happened later.
 fn prompts_are_kept(world: &World) -> Check {
     for ((session, turn), prompt) in &world.truth.prompts {
-        let Some(row) = world.store.rows.get(session) else { continue };
+        let Some(row) = world.store.rows.get(session).filter(|_| !world.truth.reclaimed.contains(session)) else { continue };
         let stored = row.turns.get(turn).map(|turn| &turn.prompt);
         if stored != Some(prompt) && !world.truth.emptied {
             return fail("prompts are kept", format!("turn {turn}: {stored:?} instead of {prompt:?}"));

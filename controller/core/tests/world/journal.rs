@@ -19,6 +19,8 @@ pub enum Fact {
     TurnChanged { session: SessionUid, before: Option<TurnView>, after: TurnView },
     /// A status was written.
     StatusWritten { before: Option<Box<AgentSessionStatus>>, after: Box<AgentSessionStatus> },
+    /// A controller's write hit another Pod than it meant.
+    WrongPod { meant: PodUid, hit: PodUid },
     /// A controller executed something in a Pod.
     Executed { pod: PodUid },
     /// A controller's write changed an object's finalizers.

@@ -281,7 +281,9 @@ fn operations(observed: &Observed, step: Step) -> Vec<Op> {
             ask.into_iter().chain(ensure()).chain(accept).collect()
         }
         Step::RecordLostTurns(turns) => {
-            ensure().into_iter().chain(turns.into_iter().map(|(turn, spec)| Op::RecordLost(turn, spec))).collect()
+            let first = observed.ledger.as_ref().is_ok_and(|ledger| ledger.turns.is_empty());
+            let ask = first.then_some(Op::AskAccepted);
+            ask.into_iter().chain(ensure()).chain(turns.into_iter().map(|(turn, spec)| Op::RecordLost(turn, spec))).collect()
         }
         Step::AddFinalizer => vec![Op::AddFinalizer],
         Step::OpenAttempt { attempt, seed } => vec![Op::OpenAttempt(attempt, seed)],

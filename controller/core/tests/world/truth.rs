@@ -36,6 +36,12 @@ pub struct Truth {
     /// When a session or a Pod was asked to go.
     pub going_since: BTreeMap<String, u64>,
     pub emptied: bool,
+    /// How often somebody took finalizers off by force.
+    pub strips: u32,
+    /// A reply was lost: what was done may be done again.
+    pub reply_lost: bool,
+    /// Sessions whose history was deleted with them.
+    pub reclaimed: BTreeSet<SessionUid>,
     pub effects: BTreeSet<(usize, u32, String)>,
     /// Prompts that a status said were accepted.
     pub prompts: BTreeMap<(SessionUid, Turn), String>,
