@@ -20,7 +20,7 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Log")]
 pub struct Log {
-    /// Filter, such as info or info,controller=debug
+    /// Filter, such as info or info,agentsession_controller=debug
     #[arg(long = "log", env = "AGENTSESSION_LOG", default_value = "info", global = true)]
     pub filter: String,
 
@@ -166,11 +166,8 @@ mod tests {
 
     #[test]
     fn the_url_of_the_store_is_never_printed() {
-        let store = Store {
-            url: "postgres://u:secret@h/d".to_owned(),
-            store_connections: 3,
-            store_transaction_pooler: false,
-        };
+        let store =
+            Store { url: "postgres://u:secret@h/d".to_owned(), store_connections: 3, store_transaction_pooler: false };
         assert!(!format!("{store:?}").contains("secret"));
     }
 }

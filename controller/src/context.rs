@@ -14,8 +14,8 @@ use tokio::{sync::Semaphore, time::Instant};
 use transcript::{Attempt, SessionUid};
 
 use crate::{
-    directory::Directory, exec::Execs, follow::Followers, harvest::Harvester, index::PodIndex, key::OperatorKey, memory::Memory,
-    metrics::Metrics,
+    directory::Directory, exec::Execs, follow::Followers, harvest::Harvester, index::PodIndex, key::OperatorKey,
+    memory::Memory, metrics::Metrics,
 };
 
 /// How long a look at a node is believed.

@@ -164,11 +164,9 @@ impl SessionMemory {
             HarvestState::Failed(trouble, at) => {
                 HarvestView::Failed { trouble: trouble.clone(), tries: harvest.tries, age: at.elapsed() }
             }
-            HarvestState::Read(evidence, after_agent_end, at) => HarvestView::Read {
-                evidence: evidence.clone(),
-                after_agent_end: *after_agent_end,
-                age: at.elapsed(),
-            },
+            HarvestState::Read(evidence, after_agent_end, at) => {
+                HarvestView::Read { evidence: evidence.clone(), after_agent_end: *after_agent_end, age: at.elapsed() }
+            }
         }
     }
 
@@ -261,7 +259,8 @@ impl SessionMemory {
     /// Whether the caches have reached our own last writes. Acting on an older view would do twice what was done once.
     pub fn caught_up(&self, session_version: Option<&str>, pods: &Seen) -> bool {
         let inner = self.lock();
-        let session = inner.session_written.is_none_or(|written| parse_version(session_version).is_none_or(|v| v >= written));
+        let session =
+            inner.session_written.is_none_or(|written| parse_version(session_version).is_none_or(|v| v >= written));
         let pod = inner.pod_written.is_none_or(|(written, at)| pods.reached(written, at));
         session && pod
     }
@@ -373,7 +372,7 @@ mod tests {
         let key = HarvestKey { turn: Turn(1), attempt: Attempt(1), pod: "a".into() };
         assert!(memory.begin_harvest(key.clone()));
         assert!(!memory.begin_harvest(key.clone()));
-        let other = HarvestKey { pod: "b".into(), ..key.clone() };
+        let other = HarvestKey { turn: key.turn, attempt: key.attempt, pod: "b".into() };
         memory.end_harvest(&other, Ok((Box::default(), false)));
         assert!(matches!(memory.harvest(Some(Turn(1))), HarvestView::Running));
         memory.end_harvest(&key, Ok((Box::default(), true)));

@@ -78,9 +78,9 @@ async fn ask(client: &Client, scopes: &[Scope]) -> Result<Vec<AgentSession>, Rel
             let held = session.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
             // A session without a Pod yet could get one while others are being released.
             let patch = json!({"metadata": {"annotations": {names::ANNOTATION_RELEASE: "true"}}});
-            let api: Api<AgentSession> =
-                Api::namespaced(client.clone(), &session.namespace().unwrap_or_default());
-            let params = PatchParams { field_manager: Some(names::MANAGER_RELEASE.to_owned()), ..PatchParams::default() };
+            let api: Api<AgentSession> = Api::namespaced(client.clone(), &session.namespace().unwrap_or_default());
+            let params =
+                PatchParams { field_manager: Some(names::MANAGER_RELEASE.to_owned()), ..PatchParams::default() };
             match api.patch_metadata(&session.name_any(), &params, &Patch::Merge(&patch)).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(answer)) if answer.code == 404 => continue,
@@ -95,12 +95,7 @@ async fn ask(client: &Client, scopes: &[Scope]) -> Result<Vec<AgentSession>, Rel
 }
 
 /// Waits until nothing is held; gives up when the time is over or nobody seems to be there. Returns how many sessions are left.
-async fn wait(
-    client: &Client,
-    scopes: &[Scope],
-    bound: Duration,
-    say: &impl Fn(&str),
-) -> Result<usize, ReleaseError> {
+async fn wait(client: &Client, scopes: &[Scope], bound: Duration, say: &impl Fn(&str)) -> Result<usize, ReleaseError> {
     let began = Instant::now();
     let mut last_change = began;
     let mut seen = HashMap::new();
@@ -176,8 +171,12 @@ async fn force(client: &Client, scopes: &[Scope], say: &impl Fn(&str)) -> Result
     for pod in held_pods(client, scopes).await? {
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
         let Some(patch) = without_finalizer(&pod) else { continue };
-        forced += usize::from(stripped(api.patch_metadata(&pod.name_any(), &PatchParams::default(), &patch).await, say)?);
-        say(&format!("Pod {}: finalizer taken off; what of its log was not stored is lost when it goes", pod.name_any()));
+        forced +=
+            usize::from(stripped(api.patch_metadata(&pod.name_any(), &PatchParams::default(), &patch).await, say)?);
+        say(&format!(
+            "Pod {}: finalizer taken off; what of its log was not stored is lost when it goes",
+            pod.name_any()
+        ));
     }
     for session in held_sessions(client, scopes).await? {
         let api: Api<AgentSession> = Api::namespaced(client.clone(), &session.namespace().unwrap_or_default());

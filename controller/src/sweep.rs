@@ -154,7 +154,8 @@ async fn release(context: &Context, ledger: &LedgerView, pod: &Indexed) -> Resul
         return Ok(());
     }
     // A Pod that only looks like ours is let go of and not deleted.
-    let ours = pod.view.owned && standing.labels().get(names::LABEL_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
+    let ours =
+        pod.view.owned && standing.labels().get(names::LABEL_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
     if ours && pod.view.deleting.is_none() {
         let params = DeleteParams::default().grace_period(1).preconditions(only(pod.view.uid.as_str()));
         settle_for(call(api.delete(&pod.view.name, &params)).await, &[404, 409])?;

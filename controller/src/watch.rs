@@ -8,11 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
     core::Resource,
-    runtime::{
-        Config, Controller, WatchStreamExt,
-        reflector,
-        watcher,
-    },
+    runtime::{Config, Controller, WatchStreamExt, reflector, watcher},
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;

@@ -106,9 +106,5 @@ async fn run_harvest(
 }
 
 fn target(pass: &Pass<'_>, pod: &PodRef) -> PodTarget {
-    PodTarget {
-        namespace: pass.observed.session.namespace.clone(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-    }
+    PodTarget { namespace: pass.observed.session.namespace.clone(), name: pod.name.clone(), uid: pod.uid.clone() }
 }

@@ -50,7 +50,12 @@ async fn ensure_session(pass: &Pass<'_>) -> Result<(), EffectError> {
 }
 
 fn new_turn(pass: &Pass<'_>, turn: Turn, spec: &SpecTurn) -> NewTurn {
-    NewTurn { session: pass.observed.session.uid.clone(), turn, client_id: spec.id.clone(), prompt: spec.prompt.clone() }
+    NewTurn {
+        session: pass.observed.session.uid.clone(),
+        turn,
+        client_id: spec.id.clone(),
+        prompt: spec.prompt.clone(),
+    }
 }
 
 pub(super) async fn open_attempt(pass: &Pass<'_>, attempt: Attempt, seed: &str) -> Result<(), EffectError> {
@@ -59,12 +64,7 @@ pub(super) async fn open_attempt(pass: &Pass<'_>, attempt: Attempt, seed: &str) 
     Ok(())
 }
 
-pub(super) async fn start_turn(
-    pass: &Pass<'_>,
-    turn: Turn,
-    attempt: Attempt,
-    pod: &PodRef,
-) -> Result<(), EffectError> {
+pub(super) async fn start_turn(pass: &Pass<'_>, turn: Turn, attempt: Attempt, pod: &PodRef) -> Result<(), EffectError> {
     let session = &pass.observed.session;
     pass.context.store.start_turn(&session.uid, turn, attempt, &pod.uid, &session.image).await?;
     Ok(())

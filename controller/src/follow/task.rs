@@ -26,12 +26,17 @@ use crate::{
 /// Bytes that are scanned between two looks at the batch.
 const SCAN_BYTES: usize = 256 << 10;
 
+/// Pause between two questions to a driver whose frames wait for the store.
+const LISTEN: Duration = Duration::from_secs(5);
+
 pub(super) struct Follower {
     shared: Arc<Shared>,
     spec: FollowSpec,
     view: watch::Sender<FollowView>,
     log: FollowedLog,
     backoff: Backoff,
+    /// When the driver was last asked how it is while the store was away.
+    listened: Option<Instant>,
 }
 
 /// What is known of the log, over all connections.
@@ -56,7 +61,7 @@ impl Follower {
             plain: true,
         };
         let backoff = Backoff::new(shared.settings.backoff_min, shared.settings.backoff_max);
-        Self { shared, spec, view, log, backoff }
+        Self { shared, spec, view, log, backoff, listened: None }
     }
 
     /// Follows until the recorder is over.
@@ -193,15 +198,37 @@ impl Follower {
             }
             self.trouble(store_reason(&error), &error);
             sleep(backoff.next()).await;
+            self.listen().await;
             result = self.flush().await;
         }
         self.store_is_well();
     }
 
+    /// Asks the driver how it is while the store keeps a frame waiting, and with it all that come after: the end of a turn must be seen although nothing can
+    /// be stored. Costs an exec, so not too often; one that fails is no news.
+    async fn listen(&mut self) {
+        if self.listened.is_some_and(|at| at.elapsed() < LISTEN) {
+            return;
+        }
+        self.listened = Some(Instant::now());
+        let execs = self.shared.execs.clone();
+        let command = RecorderCommand::Read { turn: self.spec.turn, from: 0, max: 1, follow: None };
+        let Ok(mut transfer) = execs.open(&self.spec.pod, &command, execs.settings().small()).await else { return };
+        let mut frames = Frames::new(self.spec.turn, 0, 1);
+        let result = match frames.frame(&mut transfer).await {
+            Ok(frame) => {
+                self.heard(&frame.header);
+                frames.acknowledge(&mut transfer, frame.header.to).await
+            }
+            Err(error) => Err(error),
+        };
+        let _ = execs.close(&self.spec.pod, transfer, result).await;
+    }
+
     /// Asks the store once what it has of the turn, so that a new process does not send it all again.
     async fn look(&mut self) {
         let mut backoff = Backoff::new(self.shared.settings.backoff_min, self.shared.settings.backoff_max);
-        let settings = &self.shared.settings.harvest;
+        let settings = self.shared.settings.harvest.clone();
         let present = loop {
             let look = self.shared.store.progress(&self.spec.session_uid, self.spec.turn);
             match bounded(settings.store_call, "reading progress", look).await {
@@ -210,6 +237,7 @@ impl Follower {
                 Err(error) => self.trouble(store_reason(&error), &error),
             }
             sleep(backoff.next()).await;
+            self.listen().await;
         };
         let spec = DepositSpec {
             session: self.spec.session_uid.clone(),

@@ -58,14 +58,14 @@ fn one(agent: &mut Agent, turn: &mut Turn, step: &Step) -> Result<Option<Ending>
     match step {
         Step::Say(text) => say(agent, text)?,
         Step::Think(text) => {
-            agent.update(&json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}}))?
+            agent.update(&json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}}))?;
         }
         Step::Tool(tool) => scripted_tool(agent, turn, tool)?,
         Step::Plan(entries) => plan(agent, entries)?,
         Step::Usage(usage) => report_usage(agent, turn, *usage)?,
         Step::Parts(parts) => pieces(agent, *parts)?,
         Step::Bytes(total) => {
-            pieces(agent, Parts { count: total.0.div_ceil(PIECE), size: PIECE, every: Duration::ZERO })?
+            pieces(agent, Parts { count: total.0.div_ceil(PIECE), size: PIECE, every: Duration::ZERO })?;
         }
         Step::Wait(pause) => {
             let end = std::time::Instant::now() + pause.0;
