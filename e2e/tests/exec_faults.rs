@@ -91,13 +91,12 @@ async fn a_log_that_cannot_be_read_in_time_is_said_to_be_incomplete() {
         let draft = Draft::new("never").set("spec/transcript/holdTimeout", "10s").set("spec/turnTimeout", "15s");
         let session = t.apply(draft.turn(&format!("- say: begun\n- wait: 5s\n{SCRIPT}"))).await?;
         has_said(t, &session, 1).await?;
-        // From now on not even the status can be read, so that the turn seems to run until its time is over.
+        // From now on not even the status can be read, and no proof can be had.
         proxy.inject("command=read", Fault::Cut { after: 100 }, u32::MAX);
         proxy.cut();
-        let harvesting = |status: &agentsession_e2e::Status| status.phase == "Harvesting";
-        session.until("Harvesting", seconds(60), harvesting).await?;
         let status = session.finished_within(seconds(120)).await?;
-        assert_eq!(status.turn(1)?.summary(), "Failed TurnTimeout Incomplete ReadFailed");
+        // How the turn itself ended nobody can know; what is missing of its transcript is certain.
+        assert!(status.turn(1)?.summary().ends_with(" Incomplete ReadFailed"), "{:?}", status.turn(1)?);
         assert!(proxy.hits() >= 2, "it was tried again");
         let said = stored(t, &session).await?.deltas(1);
         ensure!(said.len() <= 1, "parts without their proof: {said:?}");

@@ -23,6 +23,7 @@ const PROGRAM: &str = crds::names::PATH_SANDBOX;
 /// The Pod of `cases/agent-pod.yaml`, idle.
 async fn by_hand(t: &Test) -> Result<()> {
     t.apply_yaml(include_str!("../cases/agent-pod.yaml")).await?;
+    t.kubectl(&["wait", "--for=condition=Ready", "pod/by-hand", "--timeout=60s"]).await?;
     await_condition("the driver to be idle", seconds(60), async || {
         let status =
             exec(t, &["exec", "by-hand", "-c", "agent", "--", "cat", "/agentsession/log/status.json"], "").await?;
