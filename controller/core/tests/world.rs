@@ -5,10 +5,13 @@
 //! `WORLD_SEEDS=n` runs more of them.
 
 #![expect(clippy::unwrap_used, reason = "the made-up cluster stops at the first thing that it did not foresee")]
-#![expect(clippy::disallowed_methods, reason = "how many seeds, and how long they took, is for the person who runs them")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how many seeds, and how long they took, is for the person who runs them"
+)]
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a small world")]
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, ops::Range, time::Instant};
 
 #[path = "world/api.rs"]
 mod api;
@@ -45,14 +48,16 @@ mod store;
 #[path = "world/truth.rs"]
 mod truth;
 
-use chaos::Plan;
+use chaos::{Fault, Plan};
 use effects::Fate;
 use mutation::Mutation;
 use sim::World;
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 2000;
-/// Seeds within which each seeded bug must be found.
+/// Seeds that are tried on a seeded bug first.
+const QUICK_SEEDS: u64 = 200;
+/// Seeds within which each seeded bug must be found, by one of them or by a plan.
 const MUTANT_SEEDS: u64 = 4000;
 
 fn setting(name: &str) -> Option<u64> {
@@ -76,8 +81,7 @@ fn seeds_keep_every_invariant() {
     let began = Instant::now();
     let threads = 2;
     let failures: Vec<(u64, String)> = std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..threads).map(|first| scope.spawn(move || run_seeds(first, threads, count))).collect();
+        let workers: Vec<_> = (0..threads).map(|first| scope.spawn(move || run_seeds(first, threads, count))).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     println!("{count} seeds in {:.1} s, {} failed", began.elapsed().as_secs_f64(), failures.len());
@@ -108,7 +112,12 @@ fn essence(world: &World) -> String {
         format!("turn {} {:?} {:?} {:?} {:?}", view.turn, view.outcome, view.reason, view.verdict, view.verdict_reason)
     });
     let parts = world.store.rows.values().map(|row| format!("{} parts, last seq {}", row.parts.len(), row.last_seq));
-    let left = format!("{} sessions, {} Pods left, {} runs", world.api.sessions.len(), world.api.pods.len(), world.truth.runs.len());
+    let left = format!(
+        "{} sessions, {} Pods left, {} runs",
+        world.api.sessions.len(),
+        world.api.pods.len(),
+        world.truth.runs.len()
+    );
     turns.chain(parts).chain([left]).collect::<Vec<_>>().join("\n")
 }
 
@@ -137,16 +146,59 @@ fn a_crash_or_a_lost_reply_at_any_effect_changes_nothing_that_matters() {
     }
 }
 
+/// What may happen while one of two controllers stands still.
+const DISRUPTIONS: [Fault; 7] = [
+    Fault::EvictKubelet,
+    Fault::DeletePod { grace: 60 },
+    Fault::DeletePod { grace: 0 },
+    Fault::NewImage,
+    Fault::NodeGone,
+    Fault::Delete { finalizer: None },
+    Fault::EmptyStore,
+];
+
+/// Every disruption at several times, with a pause before each effect of either controller: what `of` says of the first world that breaks.
+fn disrupted(mutation: Option<Mutation>) -> (usize, Option<String>) {
+    let mut count = 0;
+    for fault in &DISRUPTIONS {
+        for (at, deaf) in [(1500, false), (1500, true), (4000, false), (4000, true), (9000, false), (9000, true)] {
+            for pause in [20_000, 55_000] {
+                for number in 1..=40 {
+                    count += 1;
+                    let plan = Plan::disrupted(fault, at, deaf, number, pause);
+                    let mut world = World::new(7, plan, mutation, false);
+                    if let Err(violation) = world.run() {
+                        let name = world.effects.get(number - 1).copied().unwrap_or_default();
+                        let case = format!("{fault:?} at {at} deaf {deaf}, {pause} ms before {number} {name}");
+                        return (count, Some(format!("{case}: {violation}\n{}", world.trace_tail(60))));
+                    }
+                }
+            }
+        }
+    }
+    (count, None)
+}
+
+#[test]
+fn a_controller_that_stood_still_before_any_effect_breaks_nothing() {
+    let (count, broken) = disrupted(None);
+    println!("{count} plans");
+    assert!(broken.is_none(), "{}", broken.unwrap());
+}
+
 #[test]
 fn every_seeded_bug_is_found() {
     let mut missed = Vec::new();
     for mutation in Mutation::ALL {
-        let found = (0..MUTANT_SEEDS).find_map(|seed| {
-            let mut world = World::new(seed, Plan::random(seed), Some(*mutation), false);
-            world.run().err().map(|violation| (seed, violation))
-        });
+        let found = |seeds: Range<u64>| {
+            seeds.into_iter().find_map(|seed| {
+                let mut world = World::new(seed, Plan::random(seed), Some(*mutation), false);
+                world.run().err().map(|violation| format!("seed {seed}: {violation}"))
+            })
+        };
+        let found = found(0..QUICK_SEEDS).or_else(|| disrupted(Some(*mutation)).1).or_else(|| found(QUICK_SEEDS..MUTANT_SEEDS));
         match found {
-            Some((seed, violation)) => println!("{mutation:?}: seed {seed}: {violation:.200}"),
+            Some(found) => println!("{mutation:?}: {:.300}", found.lines().next().unwrap_or_default()),
             None => missed.push(mutation),
         }
     }

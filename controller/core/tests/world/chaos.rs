@@ -23,27 +23,46 @@ pub enum Fault {
     Create,
     Append,
     Desired(DesiredState),
-    Delete { finalizer: Option<&'static str> },
-    Release { on: bool },
+    Delete {
+        finalizer: Option<&'static str>,
+    },
+    Release {
+        on: bool,
+    },
     NewImage,
     Churn,
     /// Somebody takes our finalizer off by force.
     StripSession,
-    DeletePod { grace: i64 },
+    DeletePod {
+        grace: i64,
+    },
     EvictApi,
     EvictKubelet,
     NodeDown,
     NodeUp,
     NodeGone,
-    Foreign { held: bool },
+    Foreign {
+        held: bool,
+    },
     Quota(Option<usize>),
     NamespaceGoes,
     Store(Health),
     EmptyStore,
-    Api { down: bool },
-    Crash { process: usize },
-    Pause { process: usize, millis: u64 },
-    Stall { process: usize, watch: Watch, millis: u64 },
+    Api {
+        down: bool,
+    },
+    Crash {
+        process: usize,
+    },
+    Pause {
+        process: usize,
+        millis: u64,
+    },
+    Stall {
+        process: usize,
+        watch: Watch,
+        millis: u64,
+    },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,13 +101,20 @@ impl Plan {
             checkpoint: 15_000,
             calm: true,
             heal_at: 1,
-            script: vec![
-                (10, Fault::Create),
-                (40_000, Fault::Append),
-                (90_000, Fault::Delete { finalizer: None }),
-            ],
+            script: vec![(10, Fault::Create), (40_000, Fault::Append), (90_000, Fault::Delete { finalizer: None })],
             ..Self::default()
         }
+    }
+
+    /// A life of two controllers, in which something happens at some time, and one of them stands still before an effect.
+    pub fn disrupted(fault: &Fault, at: u64, deaf: bool, number: usize, pause: u64) -> Self {
+        let mut plan = Self { processes: 2, heal_at: 200_000, ..Self::reference() };
+        plan.fates = [(number, Fate::StandsStill(pause))].into();
+        plan.script = vec![(10, Fault::Create), (at, fault.clone()), (60_000, Fault::Append)];
+        if deaf {
+            plan.script.push((15, Fault::Stall { process: 1, watch: Watch::Pods, millis: 40_000 }));
+        }
+        plan
     }
 
     /// The plan of a seed.
@@ -107,7 +133,7 @@ impl Plan {
         let policy = if rng.chance(150) { "Delete" } else { "Retain" };
         let turns = rng.pick(&[1, 1, 2, 3]);
         let mut plan = Self {
-            processes: rng.pick(&[1, 1, 2]),
+            processes: rng.pick(&[1, 2]),
             spec: spec(turns, timeouts, ttl, policy),
             crashes: some(&mut rng, &[0, 0, 10, 60]),
             lost_replies: some(&mut rng, &[0, 10, 60]),
@@ -116,7 +142,7 @@ impl Plan {
             exec_errors: some(&mut rng, &[0, 30, 300]),
             cut_reads: some(&mut rng, &[0, 50, 300]),
             lag: rng.pick(&[0, 200, 5000, 60_000]),
-            pauses: rng.pick(&[0, 0, 0, 20]),
+            pauses: rng.pick(&[0, 0, 20, 60]),
             stale_lists: rng.chance(300),
             damage: rng.chance(200),
             checkpoint: rng.pick(&[1000, 5000, 15_000]),
@@ -143,7 +169,9 @@ fn fault(rng: &mut Rng, processes: usize) -> Fault {
     let process = rng.range(0, processes as u64) as usize;
     match rng.range(0, 100) {
         0..=11 => Fault::Append,
-        12..=16 => Fault::Desired(rng.pick(&[DesiredState::Suspended, DesiredState::Suspended, DesiredState::Canceled])),
+        12..=16 => {
+            Fault::Desired(rng.pick(&[DesiredState::Suspended, DesiredState::Suspended, DesiredState::Canceled]))
+        }
         17..=26 => Fault::Delete { finalizer: rng.pick(&[None, None, Some("foregroundDeletion"), Some("orphan")]) },
         27..=29 => Fault::Release { on: true },
         30..=32 => Fault::NewImage,
@@ -188,7 +216,12 @@ fn undo(rng: &mut Rng, fault: &Fault) -> Option<(u64, Fault)> {
     Some((after, end))
 }
 
-fn spec(turns: usize, [start, turn, idle, hold, harvest]: [u64; 5], ttl: Option<u64>, policy: &str) -> serde_json::Value {
+fn spec(
+    turns: usize,
+    [start, turn, idle, hold, harvest]: [u64; 5],
+    ttl: Option<u64>,
+    policy: &str,
+) -> serde_json::Value {
     let turns: Vec<_> = (1..=turns).map(|n| json!({"prompt": format!("prompt {n}")})).collect();
     let mut spec = json!({
         "mode": "Interactive",
@@ -366,8 +399,12 @@ impl World {
     }
 
     fn node_up(&mut self) {
-        let down: Vec<PodUid> =
-            self.boxes.values().filter(|sandbox| !sandbox.node_up && !sandbox.node_gone).map(|s| s.uid.clone()).collect();
+        let down: Vec<PodUid> = self
+            .boxes
+            .values()
+            .filter(|sandbox| !sandbox.node_up && !sandbox.node_gone)
+            .map(|s| s.uid.clone())
+            .collect();
         for pod in down {
             let sandbox = self.boxes.get_mut(&pod).unwrap();
             sandbox.node_up = true;

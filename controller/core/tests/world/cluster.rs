@@ -22,8 +22,13 @@ impl World {
         let sessions: Vec<_> = self.api.sessions.values().cloned().collect();
         for rev in sessions.iter().filter(|rev| rev.view.deleting) {
             let finalizers = rev.object.metadata.finalizers.clone().unwrap_or_default();
-            let dependents: Vec<PodUid> =
-                self.api.pods.values().filter(|pod| owner(&pod.object).as_ref() == Some(rev.uid())).map(|pod| pod.view.uid.clone()).collect();
+            let dependents: Vec<PodUid> = self
+                .api
+                .pods
+                .values()
+                .filter(|pod| owner(&pod.object).as_ref() == Some(rev.uid()))
+                .map(|pod| pod.view.uid.clone())
+                .collect();
             if finalizers.iter().any(|finalizer| finalizer == FOREGROUND) {
                 for pod in &dependents {
                     self.delete_dependent(pod);

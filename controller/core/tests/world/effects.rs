@@ -9,13 +9,7 @@ use crds::names;
 use transcript::{Attempt, PodUid, SessionUid, Turn};
 
 use super::{
-    api::Refused,
-    journal::Fact,
-    memory::HarvestKey,
-    mutation::Mutation,
-    process::Op,
-    sandbox::Act,
-    sim::World,
+    api::Refused, journal::Fact, memory::HarvestKey, mutation::Mutation, process::Op, sandbox::Act, sim::World,
     store::StoreFail,
 };
 
@@ -27,6 +21,8 @@ pub enum Fate {
     CrashAfter,
     ReplyLost,
     Fails,
+    /// The process stands still, and it comes about afterwards.
+    StandsStill(u64),
 }
 
 /// What the answer makes the process remember or do.
@@ -104,8 +100,15 @@ impl World {
             }
             return;
         }
-        let fate = self.fate(process, op.name());
+        let held = std::mem::take(&mut self.procs[process].held);
+        let fate = if held { Fate::Fine } else { self.fate(process, op.name()) };
         match fate {
+            Fate::StandsStill(pause) => {
+                self.procs[process].paused_until = self.now + pause;
+                self.procs[process].held = true;
+                self.procs[process].passes.get_mut(session).unwrap().ops.push_front(op);
+                return self.op_later(process, session);
+            }
             Fate::CrashBefore => return self.crash(process, "before an effect"),
             Fate::Fails => return self.pass_failed(process, session),
             Fate::Fine | Fate::CrashAfter | Fate::ReplyLost => {}
@@ -309,13 +312,17 @@ impl World {
                 let at = finalizer_at(rev.object.metadata.finalizers.as_ref());
                 Ok(at.map_or(Reply::Nothing, |at| Reply::Then(Op::PatchPod(pod, proof, at))))
             }
-            Op::PatchPod(pod, proof, at) => Ok(self.release_pod(process, session, &pod, proof.abandonment().is_some(), at)),
+            Op::PatchPod(pod, proof, at) => {
+                Ok(self.release_pod(process, session, &pod, proof.abandonment().is_some(), at))
+            }
             Op::GetSession(proof) => {
                 let Some(rev) = self.api.session(session) else { return Ok(Reply::Nothing) };
                 let at = finalizer_at(rev.object.metadata.finalizers.as_ref());
                 Ok(at.map_or(Reply::Nothing, |at| Reply::Then(Op::PatchSession(proof, at))))
             }
-            Op::PatchSession(proof, at) => Ok(self.release_session(process, session, proof.abandonment().is_some(), at)),
+            Op::PatchSession(proof, at) => {
+                Ok(self.release_session(process, session, proof.abandonment().is_some(), at))
+            }
             Op::DeleteSession => {
                 self.api.writes += 1;
                 let now = self.now;
@@ -345,7 +352,10 @@ impl World {
                     }
                 }
                 self.say(|| {
-                    format!("p{process} status {:?} {:?} accepted {:?}", status.phase, status.reason, status.accepted_turns)
+                    format!(
+                        "p{process} status {:?} {:?} accepted {:?}",
+                        status.phase, status.reason, status.accepted_turns
+                    )
                 });
                 self.published();
                 Reply::Session(rev.rv)
@@ -361,7 +371,10 @@ impl World {
             return Reply::Nothing;
         }
         self.api.writes += 1;
-        self.effect_once(process, format!("finalizer {session} {:?} {}", rev_generation(self, session), self.truth.strips));
+        self.effect_once(
+            process,
+            format!("finalizer {session} {:?} {}", rev_generation(self, session), self.truth.strips),
+        );
         let edited = self.api.edit_session(session, |object| {
             let list = object.metadata.finalizers.get_or_insert_default();
             if !list.iter().any(|finalizer| finalizer == names::FINALIZER) {
@@ -403,23 +416,29 @@ impl World {
             Ok(made) => {
                 let uid = made.view.uid.clone();
                 self.effect_once(process, format!("made {uid}"));
+                self.fact(Fact::PodMade { session: session.clone(), pod: uid.clone(), attempt });
                 self.say(|| format!("p{process} made {} ({uid})", made.view.name));
                 self.adopt_sandbox(&uid, session, attempt);
                 self.published();
                 self.collect_soon();
                 Ok(Reply::Made(made.rv))
             }
-            Err(answer) => {
-                match view::refusal(answer.code, answer.reason, &answer.message) {
-                    None => Err(Failed),
-                    Some(RefusalKind::NameTaken) => Ok(Reply::Then(Op::Standing(attempt, nonce, answer.message))),
-                    Some(kind) => Ok(Reply::Refusal(PodRefusal { attempt, kind, message: answer.message })),
-                }
-            }
+            Err(answer) => match view::refusal(answer.code, answer.reason, &answer.message) {
+                None => Err(Failed),
+                Some(RefusalKind::NameTaken) => Ok(Reply::Then(Op::Standing(attempt, nonce, answer.message))),
+                Some(kind) => Ok(Reply::Refusal(PodRefusal { attempt, kind, message: answer.message })),
+            },
         }
     }
 
-    fn standing(&mut self, process: usize, session: &SessionUid, attempt: Attempt, nonce: &str, message: String) -> Reply {
+    fn standing(
+        &mut self,
+        process: usize,
+        session: &SessionUid,
+        attempt: Attempt,
+        nonce: &str,
+        message: String,
+    ) -> Reply {
         let found = self.api.session(session).map(|rev| rev.view.name.clone()).unwrap_or_default();
         let name = agentsession_controller_core::names::pod_name(&found, session, attempt);
         let Some(rev) = self.api.pods.get(&name) else { return Reply::Nothing };
@@ -444,7 +463,13 @@ impl World {
         }
         self.api.writes += 1;
         self.effect_once(process, format!("delete {uid}"));
-        self.fact(Fact::PodTakenDown { session: session.clone(), pod: uid.clone(), deleted: true, abandoned, deleting });
+        self.fact(Fact::PodTakenDown {
+            session: session.clone(),
+            pod: uid.clone(),
+            deleted: true,
+            abandoned,
+            deleting,
+        });
         let now = self.now;
         let rv = self.api.delete_pod(&uid, 1, now).map(|rev| rev.rv);
         self.published();
@@ -452,14 +477,7 @@ impl World {
         rv.map_or(Reply::Nothing, Reply::Pod)
     }
 
-    fn release_pod(
-        &mut self,
-        process: usize,
-        session: &SessionUid,
-        pod: &PodRef,
-        abandoned: bool,
-        at: usize,
-    ) -> Reply {
+    fn release_pod(&mut self, process: usize, session: &SessionUid, pod: &PodRef, abandoned: bool, at: usize) -> Reply {
         let Some(rev) = self.api.pods.get(&pod.name).filter(|rev| rev.view.uid == pod.uid) else {
             return Reply::Nothing;
         };
@@ -486,7 +504,10 @@ impl World {
         }
         self.api.writes += 1;
         let all = self.mutation == Some(Mutation::FinalizersReplaced);
-        self.effect_once(process, format!("release {session} {:?} {}", rev_generation(self, session), self.truth.strips));
+        self.effect_once(
+            process,
+            format!("release {session} {:?} {}", rev_generation(self, session), self.truth.strips),
+        );
         self.fact(Fact::SessionReleased { session: session.clone(), abandoned });
         let mut after = before.clone();
         if all {

@@ -2,9 +2,7 @@
 
 use agentsession_controller_core::model::{Follow, Trouble};
 use transcript::{
-    AgentStatus, Attempt, IndexSet, PartIndex, PodUid, Reason, SessionUid, Turn,
-    line::Position,
-    merge::Evidence,
+    AgentStatus, Attempt, IndexSet, PartIndex, PodUid, Reason, SessionUid, Turn, line::Position, merge::Evidence,
     scan::LogScanner,
 };
 
@@ -40,16 +38,7 @@ pub struct Deposit {
 
 impl Deposit {
     fn new(turn: Turn, attempt: Attempt, present: IndexSet) -> Self {
-        Self {
-            turn,
-            attempt,
-            present,
-            waiting: Vec::new(),
-            over_quota: 0,
-            conflicts: 0,
-            inserted: 0,
-            uncertain: false,
-        }
+        Self { turn, attempt, present, waiting: Vec::new(), over_quota: 0, conflicts: 0, inserted: 0, uncertain: false }
     }
 
     fn offer(&mut self, turn: Turn, index: PartIndex, raw: &str) {
@@ -259,9 +248,7 @@ impl World {
             follower.storing = true;
             let mut parts = Vec::new();
             follower.scanner.push(&frame.body, |part| parts.push((part.turn, part.index, part.raw.to_string())));
-            let deposit = follower.deposit.get_or_insert_with(|| {
-                Deposit::new(turn, follower.attempt, IndexSet::new())
-            });
+            let deposit = follower.deposit.get_or_insert_with(|| Deposit::new(turn, follower.attempt, IndexSet::new()));
             for (turn, index, raw) in parts {
                 deposit.offer(turn, index, &raw);
             }
@@ -337,7 +324,7 @@ impl World {
                 return Err(StoreFail::Unavailable);
             }
             Fate::ReplyLost => return Err(StoreFail::Unavailable),
-            Fate::Fine | Fate::CrashBefore | Fate::Fails => {}
+            Fate::Fine | Fate::CrashBefore | Fate::Fails | Fate::StandsStill(_) => {}
         }
         match appended {
             Ok(appended) => {
@@ -428,9 +415,13 @@ impl World {
             Err(reason) => Err(Trouble { reason, message: format!("the log could not be read or stored: {reason}") }),
         };
         let now = self.now;
-        self.say(|| format!("p{process} read of turn {} {:?}", task.key.turn, outcome.as_ref().map(|_| "came through")));
+        self.say(|| {
+            format!("p{process} read of turn {} {:?}", task.key.turn, outcome.as_ref().map(|_| "came through"))
+        });
         let memory = self.procs[process].memory.entry(session.clone()).or_default();
-        debug_assert!(memory.harvest.as_ref().is_none_or(|h| h.key != task.key || matches!(h.state, HarvestState::Running)));
+        debug_assert!(
+            memory.harvest.as_ref().is_none_or(|h| h.key != task.key || matches!(h.state, HarvestState::Running))
+        );
         memory.end_harvest(&task.key, outcome, now);
         self.poke(process, session);
     }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use agentsession_controller_core::{decide::pod_nonce, model::TurnView};
+use agentsession_controller_core::{
+    decide::pod_nonce,
+    model::{PodView, TurnView},
+};
 use crds::DesiredState;
 use transcript::{AgentState, Outcome, PartIndex, Reason, SessionUid, Turn, TurnState, Verdict};
 
@@ -40,6 +43,7 @@ pub fn after_event(world: &mut World, facts: &[Fact]) -> Check {
         identities_once_and_seq_dense(world, fact)?;
         one_verdict_that_never_gets_worse(world, fact)?;
         complete_is_proven(world, fact)?;
+        made_alone(world, fact)?;
         what_is_missing_is_true(world, fact)?;
         a_turn_keeps_its_pod(fact)?;
         outcomes_are_true(world, fact)?;
@@ -69,7 +73,8 @@ fn teardown_comes_after_the_record(world: &World, fact: &Fact) -> Check {
         }
         Fact::SessionReleased { session, abandoned } => {
             let held = active(world, session).any(|turn| turn.state != TurnState::Accepted)
-                || (world.api.session(session).is_some_and(|rev| rev.view.deleting) && active(world, session).next().is_some());
+                || (world.api.session(session).is_some_and(|rev| rev.view.deleting)
+                    && active(world, session).next().is_some());
             (session, held, *abandoned, format!("session {session}"))
         }
         _ => return Ok(()),
@@ -171,7 +176,10 @@ fn what_is_missing_is_true(world: &World, fact: &Fact) -> Check {
 fn a_turn_keeps_its_pod(fact: &Fact) -> Check {
     let Fact::TurnChanged { before: Some(before), after, .. } = fact else { return Ok(()) };
     if before.pod_uid.is_some() && before.pod_uid != after.pod_uid {
-        return fail("7 a turn keeps its Pod", format!("turn {}: {:?} then {:?}", after.turn, before.pod_uid, after.pod_uid));
+        return fail(
+            "7 a turn keeps its Pod",
+            format!("turn {}: {:?} then {:?}", after.turn, before.pod_uid, after.pod_uid),
+        );
     }
     Ok(())
 }
@@ -202,14 +210,16 @@ fn complete_is_proven(world: &World, fact: &Fact) -> Check {
 fn outcomes_are_true(world: &World, fact: &Fact) -> Check {
     const NAME: &str = "outcomes are true";
     let Some((session, turn)) = newly_settled(fact) else { return Ok(()) };
-    let log = turn.pod_uid.as_ref().and_then(|pod| {
-        world.truth.logs.get(&LogKey { session: session.clone(), turn: turn.turn, pod: pod.clone() })
-    });
+    let log = turn
+        .pod_uid
+        .as_ref()
+        .and_then(|pod| world.truth.logs.get(&LogKey { session: session.clone(), turn: turn.turn, pod: pod.clone() }));
     let ended = log.and_then(|log| log.state);
     let sane = match turn.outcome {
         Some(Outcome::Succeeded) => ended == Some(AgentState::Succeeded),
         Some(Outcome::Canceled) => {
-            let forced = turn.reason.is_none() && (ended == Some(AgentState::Canceled) || turn.verdict_reason.is_some());
+            let forced =
+                turn.reason.is_none() && (ended == Some(AgentState::Canceled) || turn.verdict_reason.is_some());
             world.truth.stopped.contains(session) || turn.reason == Some(Reason::EarlierTurnFailed) || forced
         }
         Some(Outcome::Failed) => turn.reason.is_some(),
@@ -274,22 +284,27 @@ fn no_effect_is_done_twice(world: &mut World, fact: &Fact) -> Check {
     Ok(())
 }
 
-/// One live Pod a session: of ours, neither going nor ended. And one driver at a time that runs a turn.
+/// One live Pod a session: none of the latest attempt is made while another of ours is there. What a process that stood still makes of an earlier
+/// attempt gets no turn and goes.
+fn made_alone(world: &World, fact: &Fact) -> Check {
+    let Fact::PodMade { session, pod, attempt } = fact else { return Ok(()) };
+    let Some(row) = world.store.rows.get(session).filter(|row| row.attempt == *attempt) else { return Ok(()) };
+    let ours = |view: &PodView| view.nonce == pod_nonce(&row.seed, view.attempt) && view.uid != *pod;
+    match world.api.pods.values().find(|rev| rev.session == *session && ours(&rev.view)) {
+        Some(other) => fail("one live Pod a session", format!("{pod} beside {}", other.view.name)),
+        None => Ok(()),
+    }
+}
+
+/// One driver at a time runs a turn of a session.
 fn one_live_pod(world: &World) -> Check {
     const NAME: &str = "one live Pod a session";
-    for (session, row) in &world.store.rows {
-        let live = world.api.pods.values().filter(|rev| {
-            let view = &rev.view;
-            rev.session == *session
-                && view.nonce == pod_nonce(&row.seed, view.attempt)
-                && view.deleting.is_none()
-                && !agentsession_controller_core::decide::is_terminal(view, std::time::Duration::ZERO)
-        });
-        if live.count() > 1 {
-            return fail(NAME, format!("two Pods of {session}"));
-        }
+    for session in world.store.rows.keys() {
         let running = world.boxes.values().filter(|sandbox| {
-            sandbox.session == *session && sandbox.running.is_some() && sandbox.agent == Real::Running && sandbox.node_up
+            sandbox.session == *session
+                && sandbox.running.is_some()
+                && sandbox.agent == Real::Running
+                && sandbox.node_up
         });
         if running.count() > 1 {
             return fail(NAME, format!("two drivers of {session} run a turn"));
@@ -317,8 +332,10 @@ pub fn at_rest(world: &World) -> Check {
         }
     }
     for rev in world.api.pods.values() {
-        // Whoever orphans a Pod that an emptied store knows nothing of keeps it.
-        let kept = world.truth.emptied && !rev.view.owned && !rev.view.has_finalizer;
+        // An emptied store knows no Pod of before: whoever orphaned one keeps it, and one that is made later than that is taken for somebody else's.
+        let row = world.store.rows.get(&rev.session);
+        let unknown = row.is_none_or(|row| rev.view.nonce != pod_nonce(&row.seed, rev.view.attempt));
+        let kept = world.truth.emptied && unknown && !(rev.view.deleting.is_some() && rev.view.has_finalizer);
         if !world.truth.foreign.contains(&rev.view.uid) && !kept {
             return fail(NAME, format!("Pod {} is left: {:?}", rev.view.name, rev.view));
         }
@@ -358,10 +375,7 @@ fn session_at_rest(world: &World, rev: &SessionRev) -> Check {
 }
 
 /// The status of a session at rest says what the store says.
-fn status_tells_the_record(
-    rev: &SessionRev,
-    turns: &std::collections::BTreeMap<Turn, super::store::TurnRow>,
-) -> Check {
+fn status_tells_the_record(rev: &SessionRev, turns: &std::collections::BTreeMap<Turn, super::store::TurnRow>) -> Check {
     if rev.view.deleting {
         return Ok(());
     }
@@ -378,7 +392,9 @@ fn status_tells_the_record(
 /// A prompt that was accepted is in the store, whatever happened later.
 fn prompts_are_kept(world: &World) -> Check {
     for ((session, turn), prompt) in &world.truth.prompts {
-        let Some(row) = world.store.rows.get(session).filter(|_| !world.truth.reclaimed.contains(session)) else { continue };
+        let Some(row) = world.store.rows.get(session).filter(|_| !world.truth.reclaimed.contains(session)) else {
+            continue;
+        };
         let stored = row.turns.get(turn).map(|turn| &turn.prompt);
         if stored != Some(prompt) && !world.truth.emptied {
             return fail("prompts are kept", format!("turn {turn}: {stored:?} instead of {prompt:?}"));

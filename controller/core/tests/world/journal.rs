@@ -19,6 +19,8 @@ pub enum Fact {
     TurnChanged { session: SessionUid, before: Option<TurnView>, after: TurnView },
     /// A status was written.
     StatusWritten { before: Option<Box<AgentSessionStatus>>, after: Box<AgentSessionStatus> },
+    /// A controller made a Pod.
+    PodMade { session: SessionUid, pod: PodUid, attempt: Attempt },
     /// A controller's write hit another Pod than it meant.
     WrongPod { meant: PodUid, hit: PodUid },
     /// A controller executed something in a Pod.

@@ -79,11 +79,9 @@ impl Memory {
             HarvestState::Failed(trouble, at) => {
                 HarvestView::Failed { trouble: trouble.clone(), tries: harvest.tries, age: age(*at, now) }
             }
-            HarvestState::Read(evidence, after_agent_end, at) => HarvestView::Read {
-                evidence: evidence.clone(),
-                after_agent_end: *after_agent_end,
-                age: age(*at, now),
-            },
+            HarvestState::Read(evidence, after_agent_end, at) => {
+                HarvestView::Read { evidence: evidence.clone(), after_agent_end: *after_agent_end, age: age(*at, now) }
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use agentsession_controller_core::model::{Observed, SpecTurn, Settle};
+use agentsession_controller_core::model::{Observed, Settle, SpecTurn};
 use crds::AgentSessionStatus;
 use transcript::{Attempt, PodUid, SessionUid, Turn};
 
@@ -99,6 +99,8 @@ pub struct Process {
     pub up: bool,
     pub epoch: u32,
     pub paused_until: u64,
+    /// The next operation was held up before and has its fate.
+    pub held: bool,
     pub sessions: BTreeMap<SessionUid, Arc<SessionRev>>,
     pub pods: BTreeMap<PodUid, Arc<PodRev>>,
     pub session_at: usize,

@@ -88,10 +88,7 @@ impl World {
             .filter_map(|pod| {
                 let follower = proc.followers.get(&pod.uid)?;
                 (follower.heard || follower.status.is_some()).then(|| {
-                    (
-                        pod.uid.clone(),
-                        DriverView { status: follower.status.clone(), trouble: follower.trouble.clone() },
-                    )
+                    (pod.uid.clone(), DriverView { status: follower.status.clone(), trouble: follower.trouble.clone() })
                 })
             })
             .collect();
@@ -113,7 +110,10 @@ impl World {
     fn read_ledger(&mut self, session: &SessionUid) -> Result<LedgerView, Trouble> {
         let flaky = self.faulty() && self.rng.chance(self.plan.store_errors);
         if flaky || self.store.can_read().is_err() {
-            return Err(Trouble { reason: Reason::StoreUnavailable, message: "store unavailable while reading".into() });
+            return Err(Trouble {
+                reason: Reason::StoreUnavailable,
+                message: "store unavailable while reading".into(),
+            });
         }
         Ok(self.store.ledger(session, self.now))
     }
@@ -212,9 +212,7 @@ impl World {
             (Some(Mutation::TeardownBeforeSettle), Step::Harvest { pod, .. }) => {
                 decision.step = Step::DeletePod { pod: pod.clone(), proof: forged(pod) };
             }
-            (Some(Mutation::ReleaseBeforeSettle), _)
-                if observed.session.deleting && observed.session.has_finalizer =>
-            {
+            (Some(Mutation::ReleaseBeforeSettle), _) if observed.session.deleting && observed.session.has_finalizer => {
                 let proof = Settled::for_pod(&LedgerView::default(), &"".into()).unwrap();
                 decision.step = Step::ReleaseSession { proof };
             }
@@ -259,9 +257,9 @@ fn describe(step: &Step) -> String {
         Step::StartTurn { turn, pod, .. } | Step::Deliver { turn, pod } | Step::CancelTurn { turn, pod } => {
             format!("{} turn {turn} {}", step.name(), pod.name)
         }
-        Step::DeletePod { pod, proof }
-        | Step::ReleasePod { pod, proof }
-        | Step::ReleaseRecorder { pod, proof } => format!("{} {} {:?}", step.name(), pod.name, proof.abandonment()),
+        Step::DeletePod { pod, proof } | Step::ReleasePod { pod, proof } | Step::ReleaseRecorder { pod, proof } => {
+            format!("{} {} {:?}", step.name(), pod.name, proof.abandonment())
+        }
         other => other.name().to_owned(),
     }
 }
@@ -283,7 +281,10 @@ fn operations(observed: &Observed, step: Step) -> Vec<Op> {
         Step::RecordLostTurns(turns) => {
             let first = observed.ledger.as_ref().is_ok_and(|ledger| ledger.turns.is_empty());
             let ask = first.then_some(Op::AskAccepted);
-            ask.into_iter().chain(ensure()).chain(turns.into_iter().map(|(turn, spec)| Op::RecordLost(turn, spec))).collect()
+            ask.into_iter()
+                .chain(ensure())
+                .chain(turns.into_iter().map(|(turn, spec)| Op::RecordLost(turn, spec)))
+                .collect()
         }
         Step::AddFinalizer => vec![Op::AddFinalizer],
         Step::OpenAttempt { attempt, seed } => vec![Op::OpenAttempt(attempt, seed)],

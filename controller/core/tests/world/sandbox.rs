@@ -33,8 +33,12 @@ impl Real {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     Well,
-    Unschedulable { until: u64 },
-    ImageTrouble { until: u64 },
+    Unschedulable {
+        until: u64,
+    },
+    ImageTrouble {
+        until: u64,
+    },
     InvalidImage,
     InitFails,
     /// The driver says that its agent did not come up.
@@ -46,10 +50,14 @@ pub enum Start {
 /// How a turn goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    Succeeds { ready: bool },
+    Succeeds {
+        ready: bool,
+    },
     Fails,
     /// The agent container is killed, the driver with it.
-    Killed { oom: bool },
+    Killed {
+        oom: bool,
+    },
     /// It goes on until it is told to stop.
     Hangs,
     /// It goes on until it is killed.
@@ -244,7 +252,9 @@ impl World {
             return;
         }
         let status = status_of(sandbox);
-        let dead = sandbox.terminating && !matches!(sandbox.agent, Real::Running) && !matches!(sandbox.recorder, Real::Running);
+        let dead = sandbox.terminating
+            && !matches!(sandbox.agent, Real::Running)
+            && !matches!(sandbox.recorder, Real::Running);
         let Some(rev) = self.api.pod(pod) else { return };
         let changed = rev.object.status.as_ref() != Some(&status);
         if changed {
@@ -368,7 +378,9 @@ impl World {
         if running.left == 0 {
             match end {
                 End::Hangs | End::Deaf => {}
-                End::Succeeds { .. } | End::Fails | End::Killed { .. } => self.act_later(pod, 1, 500, Act::Finish(turn)),
+                End::Succeeds { .. } | End::Fails | End::Killed { .. } => {
+                    self.act_later(pod, 1, 500, Act::Finish(turn))
+                }
             }
             return;
         }
@@ -600,12 +612,17 @@ fn container(name: &str, real: Real, waiting: Option<(&str, &str)>) -> Container
     match real {
         Real::Waiting => {
             let (reason, message) = waiting.unwrap_or(("PodInitializing", ""));
-            state.waiting =
-                Some(ContainerStateWaiting { reason: Some(reason.into()), message: Some(message.into()) });
+            state.waiting = Some(ContainerStateWaiting { reason: Some(reason.into()), message: Some(message.into()) });
         }
         Real::Running => state.running = Some(ContainerStateRunning::default()),
         Real::Ended { code, oom } => {
-            let reason = if oom { "OOMKilled" } else if code == 0 { "Completed" } else { "Error" };
+            let reason = if oom {
+                "OOMKilled"
+            } else if code == 0 {
+                "Completed"
+            } else {
+                "Error"
+            };
             state.terminated = Some(ContainerStateTerminated {
                 exit_code: code,
                 reason: Some(reason.into()),
@@ -647,10 +664,8 @@ fn status_of(sandbox: &Sandbox) -> PodStatus {
     if begun {
         status.pod_ip = Some("10.0.0.9".into());
     }
-    status.container_statuses = Some(vec![
-        container("agent", sandbox.agent, waiting),
-        container("recorder", sandbox.recorder, None),
-    ]);
+    status.container_statuses =
+        Some(vec![container("agent", sandbox.agent, waiting), container("recorder", sandbox.recorder, None)]);
     status
 }
 

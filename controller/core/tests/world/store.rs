@@ -128,7 +128,13 @@ impl Store {
         Ok(())
     }
 
-    pub fn record_lost(&mut self, session: &SessionUid, turn: Turn, spec: &SpecTurn, now: u64) -> Result<(), StoreFail> {
+    pub fn record_lost(
+        &mut self,
+        session: &SessionUid,
+        turn: Turn,
+        spec: &SpecTurn,
+        now: u64,
+    ) -> Result<(), StoreFail> {
         let row = self.rows.get_mut(session).ok_or(StoreFail::Unknown)?;
         row.turns.entry(turn).or_insert_with(|| {
             let mut view = accepted(turn, now);
