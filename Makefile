@@ -44,6 +44,7 @@ chart: ## make install.yaml and the chart's copy of the CRD
 	manifests/render
 
 chart-check: ## lint the chart, render it in every way it can be installed, compare what is generated
+	command -v helm >/dev/null || e2e/cluster/build helm
 	manifests/check
 
 test-unit: ## unit, property and shell tests: no cluster, no database
@@ -58,7 +59,7 @@ test-world: ## the simulated world; WORLD_SEEDS=n for more of it, WORLD_SEED=n f
 e2e: ## end-to-end tests on the cluster (KUBECONFIG's, else our own); TEST=name for some
 	e2e/run $(TEST)
 
-test: fmt-check lint test-unit test-store e2e chart-check ## everything, from format to the cluster
+test: fmt-check lint test-unit test-store chart-check e2e ## everything, from format to the cluster
 
 demo: ## install the chart, run a session, show its conversation
 	e2e/demo
