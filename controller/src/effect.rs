@@ -39,6 +39,9 @@ pub enum EffectError {
     /// The API server did not answer in time.
     #[error("the API server did not answer within {} s", API_CALL.as_secs())]
     TimedOut,
+    /// The cache that was decided on is behind the API server; tried again with pauses, since a watch that stalls stays behind for long.
+    #[error("the cache is behind the API server")]
+    Behind,
     /// The recorder did not take it.
     #[error("the recorder did not take it")]
     Deliver(#[from] DeliverError),
@@ -58,6 +61,7 @@ impl EffectError {
             },
             Self::Api(_) => "api",
             Self::TimedOut => "api_timeout",
+            Self::Behind => "behind",
             Self::Deliver(error) => error.category(),
         }
     }

@@ -44,6 +44,9 @@ pub enum ReconcileError {
         #[source]
         source: EffectError,
     },
+    /// What the decision needs.
+    #[error(transparent)]
+    Observe(#[from] observe::ObserveError),
     /// The status.
     #[error(transparent)]
     Project(#[from] ProjectError),
@@ -60,7 +63,7 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
         return Ok(Action::requeue(CATCH_UP));
     }
     let (session, view) = read(&object);
-    let observe::Seen { observed, ledger: _ } = observe(&context, view, &memory).await;
+    let observe::Seen { observed, ledger: _ } = observe(&context, view, &memory).await?;
     let decision = decide(&observed);
     memory.hold(&decision.clocks);
     follow(&context, session, &observed.session, &decision);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use controller_core::{Settled, model::LedgerView};
+use controller_core::{Settled, decide::pod_nonce, model::LedgerView};
 use crds::{AgentSession, names};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -153,9 +153,10 @@ async fn release(context: &Context, ledger: &LedgerView, pod: &Indexed) -> Resul
     if standing.uid().as_deref() != Some(pod.view.uid.as_str()) {
         return Ok(());
     }
-    // A Pod that only looks like ours is let go of and not deleted.
-    let ours =
+    // A Pod that only looks like ours is let go of and not deleted. Orphaning strips the owner; the nonce stays.
+    let owned =
         pod.view.owned && standing.labels().get(names::LABEL_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
+    let ours = owned || (!ledger.seed.is_empty() && pod.view.nonce == pod_nonce(&ledger.seed, pod.view.attempt));
     if ours && pod.view.deleting.is_none() {
         let params = DeleteParams::default().grace_period(1).preconditions(only(pod.view.uid.as_str()));
         settle_for(call(api.delete(&pod.view.name, &params)).await, &[404, 409])?;

@@ -138,7 +138,9 @@ fn used_attempts(ledger: &LedgerView) -> u32 {
     let ran = ledger.turns.iter().rev().find_map(|turn| Some((turn.turn, turn.attempt?)));
     let (last, attempt) = ran.map_or((Turn(0), 0), |(turn, attempt)| (turn, attempt.0));
     let failed = |turn: &&TurnView| {
-        turn.turn > last && matches!(turn.outcome, Some(Outcome::Failed | Outcome::Lost)) && turn.reason != Some(Reason::StoreLost)
+        turn.turn > last
+            && matches!(turn.outcome, Some(Outcome::Failed | Outcome::Lost))
+            && turn.reason != Some(Reason::StoreLost)
     };
     let starts = ledger.turns.iter().filter(failed).count();
     attempt.saturating_add(u32::try_from(starts).unwrap_or(u32::MAX)).min(ledger.attempt.0)

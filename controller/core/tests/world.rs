@@ -196,7 +196,8 @@ fn every_seeded_bug_is_found() {
                 world.run().err().map(|violation| format!("seed {seed}: {violation}"))
             })
         };
-        let found = found(0..QUICK_SEEDS).or_else(|| disrupted(Some(*mutation)).1).or_else(|| found(QUICK_SEEDS..MUTANT_SEEDS));
+        let found =
+            found(0..QUICK_SEEDS).or_else(|| disrupted(Some(*mutation)).1).or_else(|| found(QUICK_SEEDS..MUTANT_SEEDS));
         match found {
             Some(found) => println!("{mutation:?}: {:.300}", found.lines().next().unwrap_or_default()),
             None => missed.push(mutation),

@@ -94,11 +94,13 @@ impl World {
             let observed = self.observe();
             let decision = decide(&observed);
             let next = status::project(&self.session, &observed, &decision, self.time());
-            if status::differs(self.session.status.as_ref(), &next) {
+            let news = status::differs(self.session.status.as_ref(), &next);
+            if news {
                 self.writes.push(format!("status {}", next.phase.unwrap().as_str()));
                 self.session.status = Some(next);
             }
-            if !self.carry_out(decision.step) && !self.time_passes() {
+            // The event of our own write brings the next pass.
+            if !self.carry_out(decision.step) && !news && !self.time_passes() {
                 return;
             }
         }

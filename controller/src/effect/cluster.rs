@@ -3,9 +3,10 @@
 use std::future::Future;
 
 use controller_core::{
+    decide::pod_nonce,
     events,
     model::{PodRef, PodRefusal, RefusalKind},
-    names::{claim_name, pod_name},
+    names::{attempt_of, claim_name, pod_name},
     pod_spec::{PodPlan, agent_pod, network_policy, workspace_claim},
     view,
 };
@@ -16,7 +17,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
@@ -56,6 +57,13 @@ fn pods(pass: &Pass<'_>) -> Api<Pod> {
     Api::namespaced(pass.context.client.clone(), &pass.observed.session.namespace)
 }
 
+/// The session as the API server has it now; `None` when it is gone or another one has its name.
+pub(super) async fn standing_session(pass: &Pass<'_>) -> Result<Option<AgentSession>, EffectError> {
+    let session = &pass.observed.session;
+    let found = call(sessions(pass).get_opt(&session.name)).await?;
+    Ok(found.filter(|object| object.uid().as_deref() == Some(session.uid.as_str())))
+}
+
 /// By server-side apply without resourceVersion: a writer that is quicker than we are cannot keep the finalizer off. The UID keeps the apply
 /// from touching, or making, an object of the same name.
 pub(super) async fn add_finalizer(pass: &Pass<'_>) -> Result<(), EffectError> {
@@ -84,6 +92,9 @@ pub(super) async fn create_pod(
 ) -> Result<(), EffectError> {
     // An object that cannot be read has no turn that could be accepted.
     let Some(session) = pass.session else { return Ok(()) };
+    if earlier_pod_stands(pass, attempt).await? {
+        return Err(EffectError::Behind);
+    }
     ensure_policy(pass).await?;
     ensure_claim(pass, session).await?;
     let plan = PodPlan {
@@ -116,6 +127,22 @@ pub(super) async fn create_pod(
         },
         Err(error) => Err(error),
     }
+}
+
+/// Whether a Pod of ours of another attempt is still there. The cache said no; only the API server knows, and two would share a workspace.
+async fn earlier_pod_stands(pass: &Pass<'_>, attempt: Attempt) -> Result<bool, EffectError> {
+    let session = &pass.observed.session;
+    let Ok(ledger) = &pass.observed.ledger else { return Ok(true) };
+    if attempt.0 <= 1 {
+        return Ok(false);
+    }
+    let params = ListParams::default().labels(&format!("{}={}", names::LABEL_SESSION_UID, session.uid));
+    let standing = call(pods(pass).list_metadata(&params)).await?;
+    Ok(standing.iter().any(|pod| {
+        let other = attempt_of(&pod.name_any(), &session.uid).filter(|other| *other != attempt);
+        let nonce = pod.annotations().get(names::ANNOTATION_NONCE);
+        other.is_some_and(|other| nonce.is_some_and(|nonce| *nonce == pod_nonce(&ledger.seed, other)))
+    }))
 }
 
 /// The API server did not make the Pod. One of that name which carries our nonce was made by us before: a reply that got lost.
@@ -210,6 +237,11 @@ pub(super) async fn release_session(pass: &Pass<'_>) -> Result<(), EffectError> 
     let api = sessions(pass);
     let Some(standing) = call(api.get_metadata_opt(&session.name)).await? else { return Ok(()) };
     if standing.uid().as_deref() != Some(session.uid.as_str()) {
+        return Ok(());
+    }
+    // A wish that was withdrawn in the meantime is none: a turn may run by now.
+    let deleted = standing.metadata.deletion_timestamp.is_some();
+    if !(deleted || standing.annotations().contains_key(names::ANNOTATION_RELEASE)) {
         return Ok(());
     }
     let Some(patch) = without_finalizer(&standing) else { return Ok(()) };

@@ -11,6 +11,9 @@ use super::{EffectError, Pass};
 use crate::{convert, metrics::SettledLabel, say};
 
 pub(super) async fn accept(pass: &Pass<'_>, turns: &[(Turn, SpecTurn)]) -> Result<(), EffectError> {
+    if is_behind(pass).await? {
+        return Err(EffectError::Behind);
+    }
     ensure_session(pass).await?;
     for (turn, spec) in turns {
         pass.context.store.accept_turn(&new_turn(pass, *turn, spec)).await?;
@@ -19,6 +22,9 @@ pub(super) async fn accept(pass: &Pass<'_>, turns: &[(Turn, SpecTurn)]) -> Resul
 }
 
 pub(super) async fn record_lost(pass: &Pass<'_>, turns: &[(Turn, SpecTurn)]) -> Result<(), EffectError> {
+    if is_behind(pass).await? {
+        return Err(EffectError::Behind);
+    }
     ensure_session(pass).await?;
     for (turn, spec) in turns {
         pass.context.store.record_lost_turn(&new_turn(pass, *turn, spec)).await?;
@@ -30,6 +36,17 @@ pub(super) async fn record_lost(pass: &Pass<'_>, turns: &[(Turn, SpecTurn)]) -> 
         "the store no longer knows turns that it once had; they are recorded as lost and not run again"
     );
     Ok(())
+}
+
+/// Whether the object is gone, or says more than our view of it. Asked once in the life of a session: a store that knows no turn of it may have been
+/// emptied, and then what was accepted before must not be read from a cache that is behind.
+async fn is_behind(pass: &Pass<'_>) -> Result<bool, EffectError> {
+    if pass.observed.ledger.as_ref().is_ok_and(|ledger| !ledger.turns.is_empty()) {
+        return Ok(false);
+    }
+    let standing = super::cluster::standing_session(pass).await?;
+    let accepted = standing.map(|object| object.status.and_then(|status| status.accepted_turns).unwrap_or(0));
+    Ok(accepted.is_none_or(|accepted| u32::try_from(accepted).unwrap_or(0) > pass.observed.session.accepted_turns))
 }
 
 async fn ensure_session(pass: &Pass<'_>) -> Result<(), EffectError> {

@@ -141,6 +141,8 @@ fn with_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, pod: &Pod
     }
     desk.follow(pod, turn.turn);
     match status {
+        // What an emptied store must not run again stands in the object first; the status of this very pass says it.
+        Some(status) if is_ready_for(status, turn) && session.accepted_turns < turn.turn.0 => Step::Wait,
         Some(status) if is_ready_for(status, turn) && pod.agent == ContainerState::Running => {
             Step::StartTurn { turn: turn.turn, attempt: pod.attempt, pod: pod.reference() }
         }

@@ -6,9 +6,12 @@ use transcript::{AgentState, Turn};
 
 use super::{Desk, pods};
 use crate::{
-    model::{Desired, Done, LedgerView, PodView, Step},
+    model::{Clock, Desired, Done, LedgerView, PodView, Step},
     settled::Settled,
 };
+
+/// How long an object that is deleted waits for a Pod of it that nothing of ours holds.
+const LINGER: Duration = Duration::from_secs(10);
 
 pub(super) fn step(desk: &mut Desk<'_>, ledger: &LedgerView) -> Step {
     let current = pods::current(desk, ledger);
@@ -34,8 +37,12 @@ fn with_pod(desk: &mut Desk<'_>, ledger: &LedgerView, pod: &PodView) -> Step {
     }
     let session = &desk.observed.session;
     if session.deleting || session.releasing {
-        // The record is safe and the Pod is on its way, held by nothing of ours: a node that never answers again must not hold the object.
-        return without_pod(desk, ledger);
+        // The record is safe and the Pod is on its way, held by nothing of ours: it usually goes first, but a node that never answers again must not
+        // hold the object.
+        let going = desk.since(Clock::PodDeleting(pod.uid.clone()));
+        if desk.over(going, LINGER) {
+            return without_pod(desk, ledger);
+        }
     }
     Step::Wait
 }

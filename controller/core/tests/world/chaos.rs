@@ -251,9 +251,9 @@ impl World {
         self.rng.choose(&ours).cloned()
     }
 
-    pub fn strike(&mut self, fault: Fault) {
+    pub fn strike(&mut self, fault: &Fault) {
         self.say(|| format!("-- {fault:?}"));
-        match fault {
+        match *fault {
             Fault::Create => self.create_session(),
             Fault::Append
             | Fault::Desired(_)
@@ -261,7 +261,7 @@ impl World {
             | Fault::Release { .. }
             | Fault::NewImage
             | Fault::Churn
-            | Fault::StripSession => self.user(&fault),
+            | Fault::StripSession => self.user(fault),
             Fault::DeletePod { grace } => {
                 if let Some(pod) = self.some_pod() {
                     self.delete_by_cluster(&pod, grace);

@@ -1,12 +1,12 @@
 //! Operations take effect here, each numbered, each with its fate: done, refused, lost on the way there or on the way back, or the last of its process.
 
 use agentsession_controller_core::{
-    model::{Done, Observed, PodRef, PodRefusal, RefusalKind},
+    model::{Done, Observed, PodRef, PodRefusal, RefusalKind, Trouble},
     pod_spec::{PodPlan, PodSettings, agent_pod},
     view,
 };
 use crds::names;
-use transcript::{Attempt, PodUid, SessionUid, Turn};
+use transcript::{Attempt, PodUid, Reason, SessionUid, Turn};
 
 use super::{
     api::Refused, journal::Fact, memory::HarvestKey, mutation::Mutation, process::Op, sandbox::Act, sim::World,
@@ -114,7 +114,17 @@ impl World {
             Fate::Fine | Fate::CrashAfter | Fate::ReplyLost => {}
         }
         self.truth.reply_lost |= fate == Fate::ReplyLost;
+        let writes = op.writes_store();
         let result = self.apply(process, session, op);
+        if writes
+            && fate == Fate::Fine
+            && self.procs[process].passes[session].observed.as_ref().is_some_and(|o| o.ledger.is_ok())
+        {
+            let now = self.now;
+            let trouble = Trouble { reason: Reason::StoreUnavailable, message: "the store takes no writes".into() };
+            let memory = self.procs[process].memory.entry(session.clone()).or_default();
+            memory.store_trouble = result.is_err().then_some((trouble, now));
+        }
         match (fate, result) {
             (Fate::CrashAfter, _) => self.crash(process, "after an effect"),
             (Fate::ReplyLost, _) | (_, Err(Failed)) => self.pass_failed(process, session),
@@ -192,7 +202,7 @@ impl World {
             }
             let seen = self.procs[process].passes[session].rev.view.accepted_turns;
             let stale = self.api.session(session).is_none_or(|rev| rev.view.accepted_turns > seen);
-            return Ok(if stale { Reply::Stale } else { Reply::Nothing });
+            return if stale { Err(Failed) } else { Ok(Reply::Nothing) };
         }
         if self.faulty() && self.rng.chance(self.plan.store_errors) {
             return Err(Failed);
@@ -238,9 +248,9 @@ impl World {
     ) {
         let after = self.store.rows.get(session).map(|row| row.turns.clone()).unwrap_or_default();
         for (turn, row) in after {
-            let old = before.get(&turn).map(|row| row.view.clone());
-            if old.as_ref() != Some(&row.view) {
-                self.fact(Fact::TurnChanged { session: session.clone(), before: old, after: row.view });
+            let old = before.get(&turn).map(|row| Box::new(row.view.clone()));
+            if old.as_deref() != Some(&row.view) {
+                self.fact(Fact::TurnChanged { session: session.clone(), before: old, after: Box::new(row.view) });
             }
         }
     }
@@ -300,7 +310,7 @@ impl World {
         match op {
             Op::Status(status) => Ok(self.write_status(process, session, &status)),
             Op::AddFinalizer => Ok(self.add_finalizer(process, session)),
-            Op::ListBeforeCreate(attempt) => Ok(self.list_before_create(process, session, attempt)),
+            Op::ListBeforeCreate(attempt) => self.list_before_create(process, session, attempt),
             Op::Create(attempt, nonce) => self.create(process, session, attempt, nonce),
             Op::Standing(attempt, nonce, message) => Ok(self.standing(process, session, attempt, &nonce, message)),
             Op::DeletePod(pod, proof) => Ok(self.delete(process, session, &pod, proof.abandonment().is_some())),
@@ -317,12 +327,12 @@ impl World {
             }
             Op::GetSession(proof) => {
                 let Some(rev) = self.api.session(session) else { return Ok(Reply::Nothing) };
-                let at = finalizer_at(rev.object.metadata.finalizers.as_ref());
-                Ok(at.map_or(Reply::Nothing, |at| Reply::Then(Op::PatchSession(proof, at))))
+                // A wish that was withdrawn in the meantime is none.
+                let wanted = rev.view.deleting || rev.view.releasing;
+                let at = finalizer_at(rev.object.metadata.finalizers.as_ref()).filter(|_| wanted);
+                Ok(at.map_or(Reply::Nothing, |at| Reply::Then(Op::PatchSession(proof, at, rev.rv))))
             }
-            Op::PatchSession(proof, at) => {
-                Ok(self.release_session(process, session, proof.abandonment().is_some(), at))
-            }
+            Op::PatchSession(proof, at, rv) => Ok(self.release_session(session, proof.abandonment().is_some(), at, rv)),
             Op::DeleteSession => {
                 self.api.writes += 1;
                 let now = self.now;
@@ -386,9 +396,9 @@ impl World {
     }
 
     /// The last look before a Pod is made: an earlier one that the cache does not show any more, or not yet, is waited for.
-    fn list_before_create(&mut self, process: usize, session: &SessionUid, attempt: Attempt) -> Reply {
+    fn list_before_create(&mut self, process: usize, session: &SessionUid, attempt: Attempt) -> Result<Reply, Failed> {
         if self.mutation == Some(Mutation::CreateByCache) {
-            return Reply::Nothing;
+            return Ok(Reply::Nothing);
         }
         let observed: &Observed = self.procs[process].passes[session].observed.as_ref().unwrap();
         let seed = observed.ledger.as_ref().map(|ledger| ledger.seed.clone()).unwrap_or_default();
@@ -398,7 +408,7 @@ impl World {
                 && view.attempt != attempt
                 && view.nonce == agentsession_controller_core::decide::pod_nonce(&seed, view.attempt)
         });
-        if stands { Reply::Stale } else { Reply::Nothing }
+        if stands { Err(Failed) } else { Ok(Reply::Nothing) }
     }
 
     fn create(
@@ -496,18 +506,14 @@ impl World {
         edited.map_or(Reply::Nothing, |rev| Reply::Pod(rev.rv))
     }
 
-    fn release_session(&mut self, process: usize, session: &SessionUid, abandoned: bool, at: usize) -> Reply {
+    fn release_session(&mut self, session: &SessionUid, abandoned: bool, at: usize, rv: u64) -> Reply {
         let Some(rev) = self.api.session(session) else { return Reply::Nothing };
         let before = rev.object.metadata.finalizers.clone().unwrap_or_default();
-        if before.get(at).is_none_or(|finalizer| finalizer != names::FINALIZER) {
+        if rev.rv != rv || before.get(at).is_none_or(|finalizer| finalizer != names::FINALIZER) {
             return Reply::Nothing;
         }
         self.api.writes += 1;
         let all = self.mutation == Some(Mutation::FinalizersReplaced);
-        self.effect_once(
-            process,
-            format!("release {session} {:?} {}", rev_generation(self, session), self.truth.strips),
-        );
         self.fact(Fact::SessionReleased { session: session.clone(), abandoned });
         let mut after = before.clone();
         if all {

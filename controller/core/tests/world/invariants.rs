@@ -300,9 +300,11 @@ fn made_alone(world: &World, fact: &Fact) -> Check {
 fn one_live_pod(world: &World) -> Check {
     const NAME: &str = "one live Pod a session";
     for session in world.store.rows.keys() {
+        let stands = |pod| world.api.pod(pod).is_some_and(|rev| rev.view.deleting.is_none());
         let running = world.boxes.values().filter(|sandbox| {
             sandbox.session == *session
                 && sandbox.running.is_some()
+                && stands(&sandbox.uid)
                 && sandbox.agent == Real::Running
                 && sandbox.node_up
         });

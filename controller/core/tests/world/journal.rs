@@ -16,7 +16,7 @@ pub enum Fact {
     /// The store said that a part is stored.
     Acknowledged { session: SessionUid, turn: Turn, attempt: Attempt, index: PartIndex, seq: u64, raw: String },
     /// The store changed a turn record.
-    TurnChanged { session: SessionUid, before: Option<TurnView>, after: TurnView },
+    TurnChanged { session: SessionUid, before: Option<Box<TurnView>>, after: Box<TurnView> },
     /// A status was written.
     StatusWritten { before: Option<Box<AgentSessionStatus>>, after: Box<AgentSessionStatus> },
     /// A controller made a Pod.

@@ -9,6 +9,8 @@ use agentsession_controller_core::model::{Clock, Done, HarvestView, PodRefusal, 
 use transcript::{Attempt, PodUid, Reason, Turn, merge::Evidence};
 
 const REFUSAL_LASTS: u64 = 5000;
+/// Pause between two writes to a store that takes none.
+pub const STORE_RETRY: u64 = 2000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HarvestKey {
@@ -41,6 +43,7 @@ pub struct Memory {
     pub session_written: Option<u64>,
     pub pod_written: Option<(u64, u64)>,
     pub failures: u32,
+    pub store_trouble: Option<(Trouble, u64)>,
 }
 
 fn age(since: u64, now: u64) -> Duration {
@@ -53,7 +56,9 @@ impl Memory {
     }
 
     pub fn hold(&mut self, clocks: &BTreeSet<Clock>, now: u64) {
-        self.clocks.retain(|clock, _| clocks.contains(clock));
+        if self.store_trouble.is_none() {
+            self.clocks.retain(|clock, _| clocks.contains(clock));
+        }
         for clock in clocks {
             self.clocks.entry(clock.clone()).or_insert(now);
         }

@@ -46,11 +46,25 @@ pub enum Op {
     GetPod(PodRef, Settled),
     PatchPod(PodRef, Settled, usize),
     GetSession(Settled),
-    PatchSession(Settled, usize),
+    PatchSession(Settled, usize, u64),
     DeleteSession,
 }
 
 impl Op {
+    pub fn writes_store(&self) -> bool {
+        matches!(
+            self,
+            Self::EnsureSession
+                | Self::Accept(..)
+                | Self::RecordLost(..)
+                | Self::OpenAttempt(..)
+                | Self::StartTurn(..)
+                | Self::BeginHarvest(..)
+                | Self::Settle(_)
+                | Self::Reclaim(_)
+        )
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Self::Look => "look",

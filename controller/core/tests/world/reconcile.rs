@@ -13,7 +13,7 @@ use transcript::{Reason, SessionUid, TurnState};
 use super::{
     api::timestamp,
     event::Event,
-    memory::Memory,
+    memory::{Memory, STORE_RETRY},
     mutation::Mutation,
     process::{Op, Pass},
     sim::World,
@@ -54,7 +54,11 @@ impl World {
     fn observe(&mut self, process: usize, session: &SessionUid) -> Option<Observed> {
         let now = self.now;
         let down = self.api_down();
-        let ledger = self.read_ledger(session);
+        let trouble = self.procs[process].memory.get(session).and_then(|memory| memory.store_trouble.clone());
+        let ledger = match trouble {
+            Some((trouble, at)) if now < at + STORE_RETRY => Err(trouble),
+            _ => self.read_ledger(session),
+        };
         let pass = &self.procs[process].passes[session];
         let view = pass.rev.view.clone();
         let mut pods: Vec<PodView> = pass.pods.iter().map(|rev| rev.view.clone()).collect();
@@ -127,13 +131,15 @@ impl World {
         let proc = &mut self.procs[process];
         let memory = proc.memory.entry(session.clone()).or_default();
         memory.hold(&decision.clocks, now);
+        let memory_trouble = memory.store_trouble.is_some();
         self.follow(process, &observed, &decision);
         let proc = &mut self.procs[process];
         let pass = proc.passes.get_mut(session).unwrap();
         let object = &pass.rev.object;
         let next = status::project(object, &observed, &decision, timestamp(now));
         let mut ops = VecDeque::new();
-        if status::differs(object.status.as_ref(), &next) {
+        let tries_again = memory_trouble && observed.ledger.is_ok() && decision.step != Step::Wait;
+        if status::differs(object.status.as_ref(), &next) && !tries_again {
             ops.push_back(Op::Status(Box::new(next)));
         }
         pass.step = decision.step.name();

@@ -161,13 +161,13 @@ impl World {
         self.act_later(pod, 5, 200, Act::Schedule);
     }
 
-    pub fn pod_act(&mut self, pod: &PodUid, act: Act) {
+    pub fn pod_act(&mut self, pod: &PodUid, act: &Act) {
         let Some(sandbox) = self.boxes.get(pod) else { return };
         if sandbox.node_gone {
             return;
         }
         let exists = self.api.pod(pod).is_some();
-        match act {
+        match *act {
             Act::Schedule if exists => self.schedule(pod),
             Act::Start if exists => self.start(pod),
             Act::Report => self.report(pod),
@@ -379,7 +379,7 @@ impl World {
             match end {
                 End::Hangs | End::Deaf => {}
                 End::Succeeds { .. } | End::Fails | End::Killed { .. } => {
-                    self.act_later(pod, 1, 500, Act::Finish(turn))
+                    self.act_later(pod, 1, 500, Act::Finish(turn));
                 }
             }
             return;
