@@ -19,8 +19,8 @@ use crate::{
 pub(super) async fn deliver(pass: &Pass<'_>, turn: Turn, pod: &PodRef) -> Result<(), EffectError> {
     let session = &pass.observed.session;
     let index = usize::try_from(turn.0).unwrap_or(usize::MAX).wrapping_sub(1);
-    // Turns are append-only: the object still has what was accepted.
-    let Some(spec) = session.turns.get(index) else { return Ok(()) };
+    // Turns are append-only: the object has what was accepted, or our view of it is older than that.
+    let Some(spec) = session.turns.get(index) else { return Err(EffectError::Behind) };
     let prompt = Prompt { turn, prompt: spec.prompt.clone(), context: None };
     deliver::deliver_prompt(&pass.context.execs, &target(pass, pod), &prompt).await?;
     pass.memory.mark(Done::Delivered(pod.uid.clone(), turn));

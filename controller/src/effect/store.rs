@@ -3,9 +3,9 @@
 use ::store::{NewSession, NewTurn, Settlement, Won};
 use controller_core::{
     events,
-    model::{Done, PodRef, Settle, SpecTurn},
+    model::{Done, LedgerView, PodRef, Settle, SpecTurn},
 };
-use transcript::{Attempt, Turn};
+use transcript::{Attempt, Reason, Turn};
 
 use super::{EffectError, Pass};
 use crate::{convert, metrics::SettledLabel, say};
@@ -38,10 +38,13 @@ pub(super) async fn record_lost(pass: &Pass<'_>, turns: &[(Turn, SpecTurn)]) -> 
     Ok(())
 }
 
-/// Whether the object is gone, or says more than our view of it. Asked once in the life of a session: a store that knows no turn of it may have been
-/// emptied, and then what was accepted before must not be read from a cache that is behind.
+/// Whether the object is gone, or says more than our view of it. Asked once in the life of a session, and after a loss: a store that knows no turn of it may
+/// have been emptied, and then what was accepted before must not be read from a cache that is behind.
 async fn is_behind(pass: &Pass<'_>) -> Result<bool, EffectError> {
-    if pass.observed.ledger.as_ref().is_ok_and(|ledger| !ledger.turns.is_empty()) {
+    let whole = |ledger: &LedgerView| {
+        !ledger.turns.is_empty() && ledger.turns.iter().all(|turn| turn.reason != Some(Reason::StoreLost))
+    };
+    if pass.observed.ledger.as_ref().is_ok_and(whole) {
         return Ok(false);
     }
     let standing = super::cluster::standing_session(pass).await?;

@@ -174,7 +174,7 @@ impl World {
             | Op::BeginHarvest(..)
             | Op::Settle(_)
             | Op::Reclaim(_) => self.apply_store(process, session, op),
-            Op::Deliver(turn, pod) => self.deliver(session, turn, &pod),
+            Op::Deliver(turn, pod) => self.deliver(process, session, turn, &pod),
             Op::Cancel(turn, pod) => self.cancel(turn, &pod),
             Op::ReleaseRecorder(pod) => Ok(self.release_recorder(process, &pod)),
             Op::Harvest(turn, attempt, pod, after) => {
@@ -275,10 +275,10 @@ impl World {
         if sandbox.answers() { Ok(()) } else { Err(false) }
     }
 
-    fn deliver(&mut self, session: &SessionUid, turn: Turn, pod: &PodRef) -> Result<Reply, Failed> {
-        let spec = self.procs.iter().find_map(|proc| proc.sessions.get(session));
-        if spec.is_none_or(|rev| (rev.view.turns.len() as u64) < u64::from(turn.0)) {
-            return Ok(Reply::Nothing);
+    fn deliver(&mut self, process: usize, session: &SessionUid, turn: Turn, pod: &PodRef) -> Result<Reply, Failed> {
+        let turns = self.procs[process].passes[session].rev.view.turns.len() as u64;
+        if turns < u64::from(turn.0) {
+            return Err(Failed);
         }
         self.exec(&pod.uid, &pod.name).map_err(|_| Failed)?;
         if let Some(sandbox) = self.boxes.get_mut(&pod.uid) {

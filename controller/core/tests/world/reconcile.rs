@@ -270,6 +270,11 @@ fn describe(step: &Step) -> String {
     }
 }
 
+/// Whether a store may have been emptied since turns were accepted.
+fn is_doubtful(ledger: &LedgerView) -> bool {
+    ledger.turns.is_empty() || ledger.turns.iter().any(|turn| turn.reason == Some(Reason::StoreLost))
+}
+
 /// A step as the operations that carry it out, in order.
 fn operations(observed: &Observed, step: Step) -> Vec<Op> {
     let ensure = || {
@@ -279,13 +284,13 @@ fn operations(observed: &Observed, step: Step) -> Vec<Op> {
     match step {
         Step::Wait => Vec::new(),
         Step::AcceptTurns(turns) => {
-            let first = observed.ledger.as_ref().is_ok_and(|ledger| ledger.turns.is_empty());
+            let first = observed.ledger.as_ref().is_ok_and(is_doubtful);
             let ask = first.then_some(Op::AskAccepted);
             let accept = turns.into_iter().map(|(turn, spec)| Op::Accept(turn, spec));
             ask.into_iter().chain(ensure()).chain(accept).collect()
         }
         Step::RecordLostTurns(turns) => {
-            let first = observed.ledger.as_ref().is_ok_and(|ledger| ledger.turns.is_empty());
+            let first = observed.ledger.as_ref().is_ok_and(is_doubtful);
             let ask = first.then_some(Op::AskAccepted);
             ask.into_iter()
                 .chain(ensure())
