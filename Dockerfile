@@ -6,6 +6,8 @@
 FROM rust:1.95-bookworm AS build
 ARG TARGETARCH
 WORKDIR /src
+# The image's own toolchain, whatever rust-toolchain.toml would fetch.
+ENV RUSTUP_TOOLCHAIN=1.95.0
 COPY . .
 ENV CARGO_TARGET_DIR=/target
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/target,id=target-$TARGETARCH \

@@ -32,6 +32,7 @@ fmt-check: ## fail when a source is not formatted
 lint: ## clippy without warnings, and the borders between the crates
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	e2e/borders
+	docs/check-words
 
 crds: ## generate the CRD from its types, and what follows from it
 	UPDATE=1 cargo test --locked -q -p agentsession-crds --test generated
@@ -59,7 +60,7 @@ test-world: ## the simulated world; WORLD_SEEDS=n for more of it, WORLD_SEED=n f
 e2e: ## end-to-end tests on the cluster (KUBECONFIG's, else our own); TEST=name for some
 	e2e/run $(TEST)
 
-test: fmt-check lint test-unit test-store chart-check e2e ## everything, from format to the cluster
+test: deps fmt-check lint test-unit test-store chart-check e2e ## everything, from format to the cluster
 
 demo: ## install the chart, run a session, show its conversation
 	e2e/demo

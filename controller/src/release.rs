@@ -97,7 +97,7 @@ async fn ask(client: &Client, scopes: &[Scope]) -> Result<Vec<AgentSession>, Rel
 /// Waits until nothing is held; gives up when the time is over or nobody seems to be there. Returns how many sessions are left.
 async fn wait(client: &Client, scopes: &[Scope], bound: Duration, say: &impl Fn(&str)) -> Result<usize, ReleaseError> {
     let began = Instant::now();
-    let mut last_change = began;
+    let mut moved = false;
     let mut seen = HashMap::new();
     let mut said = usize::MAX;
     loop {
@@ -111,10 +111,9 @@ async fn wait(client: &Client, scopes: &[Scope], bound: Duration, say: &impl Fn(
             .map(|session| (session.name_any(), session.resource_version()))
             .chain(pods.iter().map(|pod| (pod.name_any(), pod.resource_version())))
             .collect();
-        if versions != seen {
-            last_change = Instant::now();
-            seen = versions;
-        }
+        // Who has once answered is there, and may have to hold for all of its harvestTimeout without a word.
+        moved |= !seen.is_empty() && versions != seen;
+        seen = versions;
         if sessions.len() != said {
             said = sessions.len();
             say(&format!("{said} sessions and {} Pods are still held", pods.len()));
@@ -123,7 +122,7 @@ async fn wait(client: &Client, scopes: &[Scope], bound: Duration, say: &impl Fn(
             say("the time is over");
             return Ok(sessions.len());
         }
-        if last_change.elapsed() >= SILENCE {
+        if !moved && began.elapsed() >= SILENCE {
             say("nothing has happened for a while: no controller seems to run");
             return Ok(sessions.len());
         }

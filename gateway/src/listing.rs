@@ -54,8 +54,9 @@ pub(crate) async fn list(
     // One more than is shown, to know whether there are more.
     let records =
         gateway.inner.store.list_sessions(&namespace, query.limit.saturating_add(1)).await.map_err(ApiError::Store)?;
-    has_more |= records.len() > query.limit as usize;
     let records = gateway.of_this_namespace(&reader, &namespace, records).await?;
+    // Counted after the filter: what is another namespace's is not even a number here.
+    has_more |= records.len() > query.limit as usize;
     let pairs: Vec<(SessionRecord, Option<LiveSession>)> = records
         .into_iter()
         .map(|record| {

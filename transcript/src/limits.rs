@@ -1,4 +1,4 @@
-//! The bounds of DESIGN, as defaults. Sizes are bytes unless the name says otherwise.
+//! The bounds, as defaults. Sizes are bytes unless the name says otherwise.
 
 /// One turn's log file.
 pub const LOG_BYTES: u64 = 16 << 20;

@@ -100,6 +100,8 @@ pub enum DefectKind {
     PartTooLong,
     /// Its index is above the bound on parts of a turn.
     IndexTooHigh,
+    /// Its identity stood before in this log: a driver never says one twice, so somebody else wrote one of the two. The first counts.
+    Repeated,
     /// Its bytes are not UTF-8. The part is kept, with U+FFFD in their place.
     NotUtf8,
 }
@@ -116,6 +118,7 @@ impl std::fmt::Display for DefectKind {
             Self::PartNotObject => "part is not an object",
             Self::PartTooLong => "part is too long",
             Self::IndexTooHigh => "index is too high",
+            Self::Repeated => "identity repeated",
             Self::NotUtf8 => "not UTF-8",
         })
     }

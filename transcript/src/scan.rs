@@ -123,10 +123,10 @@ impl LogAccount {
             }
         };
         match parse_line(bytes) {
-            Parsed::Part(part) => self.part(turn, part),
+            Parsed::Part(part) => self.part(turn, at, part),
             Parsed::Repaired(part, kind) => {
                 self.damage.note(at, kind);
-                self.part(turn, part)
+                self.part(turn, at, part)
             }
             Parsed::Marker(marker) => {
                 self.marker(turn, at, &marker);
@@ -140,13 +140,14 @@ impl LogAccount {
         }
     }
 
-    fn part<'a>(&mut self, turn: Turn, part: Part<'a>) -> Option<Part<'a>> {
+    fn part<'a>(&mut self, turn: Turn, at: Position, part: Part<'a>) -> Option<Part<'a>> {
         if part.turn != turn {
             self.of_other_turns += 1;
             return Some(part);
         }
         if !self.seen.insert(part.index) {
             self.repeated += 1;
+            self.damage.note(at, DefectKind::Repeated);
             return None;
         }
         self.bounds.part_limit |= part.kind == PartKind::Omitted;

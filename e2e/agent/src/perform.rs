@@ -58,7 +58,8 @@ fn one(agent: &mut Agent, turn: &mut Turn, step: &Step) -> Result<Option<Ending>
     match step {
         Step::Say(text) => say(agent, text)?,
         Step::Think(text) => {
-            agent.update(&json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}}))?;
+            agent
+                .update(&json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": text}}))?;
         }
         Step::Tool(tool) => scripted_tool(agent, turn, tool)?,
         Step::Plan(entries) => plan(agent, entries)?,

@@ -30,7 +30,7 @@ pub const MESSAGE_BYTES: usize = 8 << 10;
 /// | 4 | the log's size bound | Truncated `LogLimit` |
 /// | 5 | the bound on parts | Truncated `PartCountLimit` |
 /// | 6 | the session's quota | Truncated `QuotaReached` |
-/// | 7 | damaged lines, a torn last line | Truncated `LogDamaged` |
+/// | 7 | damaged lines, a torn last line, parts that stand in the store with other bytes | Truncated `LogDamaged` |
 /// | 8 | indexes missing, or parts of the log not stored (pending) | Incomplete `PartsMissing` |
 /// | 9 | a part over its bound, replaced in its place | Truncated `PartLimit` |
 /// | 10 | a status that says `truncated` and not why | Truncated `LogLimit` |
@@ -100,7 +100,7 @@ fn shortfall(evidence: &Evidence, status: Option<&AgentStatus>, end: End<'_>) ->
         (reached(Reason::LogLimit), Verdict::Truncated, Reason::LogLimit),
         (reached(Reason::PartCountLimit), Verdict::Truncated, Reason::PartCountLimit),
         (evidence.over_quota > 0, Verdict::Truncated, Reason::QuotaReached),
-        (facts.damaged_lines > 0 || facts.torn_tail, Verdict::Truncated, Reason::LogDamaged),
+        (facts.damaged_lines > 0 || facts.torn_tail || evidence.conflicts > 0, Verdict::Truncated, Reason::LogDamaged),
         (!has_all || is_unstored(evidence), Verdict::Incomplete, Reason::PartsMissing),
         (reached(Reason::PartLimit), Verdict::Truncated, Reason::PartLimit),
         (status.truncated || said.is_some() || facts.marker.is_some(), Verdict::Truncated, Reason::LogLimit),
