@@ -1,14 +1,17 @@
 //! What all reconciles share.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use controller_core::pod_spec::{NetworkSettings, PodSettings};
+use controller_core::{
+    model::Trouble,
+    pod_spec::{NetworkSettings, PodSettings},
+};
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::{Api, Client, runtime::events::Recorder};
+use kube::{Api, Client};
 use store::SharedStore;
 use tokio::{sync::Semaphore, time::Instant};
 use transcript::{Attempt, SessionUid};
@@ -20,8 +23,8 @@ use crate::{
 
 /// How long a look at a node is believed.
 const NODE_LASTS: Duration = Duration::from_secs(5);
-/// How long a NetworkPolicy that we applied is believed to stand.
-const POLICY_LASTS: Duration = Duration::from_secs(600);
+/// How long a store that did not answer one session is not asked by others.
+const STORE_AWAY_LASTS: Duration = Duration::from_secs(2);
 /// Reads of the ledger at once: what waits here waits without a deadline, what waits in the pool does not.
 const LEDGER_READS: usize = 16;
 /// How long one call to the API server may take, its client's own retries included.
@@ -46,8 +49,8 @@ pub struct Context {
     pub harvester: Harvester,
     /// Followers.
     pub followers: Followers,
-    /// Events.
-    pub events: Recorder,
+    /// Who says events: this process.
+    pub instance: Arc<str>,
     /// Metrics.
     pub metrics: Metrics,
     /// What Pods are made with.
@@ -66,14 +69,14 @@ pub struct Context {
 #[derive(Debug)]
 pub struct Looks {
     nodes: Mutex<HashMap<String, (Option<bool>, Instant)>>,
-    policies: Mutex<BTreeMap<String, Instant>>,
+    store_away: Mutex<Option<(Trouble, Instant)>>,
     /// Bounds reads of the ledger.
     pub ledger_reads: Semaphore,
 }
 
 impl Default for Looks {
     fn default() -> Self {
-        Self { nodes: Mutex::default(), policies: Mutex::default(), ledger_reads: Semaphore::new(LEDGER_READS) }
+        Self { nodes: Mutex::default(), store_away: Mutex::default(), ledger_reads: Semaphore::new(LEDGER_READS) }
     }
 }
 
@@ -109,6 +112,18 @@ impl Context {
         self.key.as_ref().map(|key| key.recorder_token_sha256(session, attempt))
     }
 
+    /// Why the store did not answer just now, whoever asked: hundreds of sessions must not each wait for the same silence.
+    pub fn store_away(&self) -> Option<Trouble> {
+        let away = self.looks.store_away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.as_ref().filter(|(_, at)| at.elapsed() < STORE_AWAY_LASTS).map(|(trouble, _)| trouble.clone())
+    }
+
+    /// Notes whether the store answered.
+    pub fn note_store(&self, trouble: Option<Trouble>) {
+        let mut away = self.looks.store_away.lock().unwrap_or_else(PoisonError::into_inner);
+        *away = trouble.map(|trouble| (trouble, Instant::now()));
+    }
+
     /// UID of a namespace, from the API server: a later namespace of the same name is another one.
     ///
     /// # Errors
@@ -116,18 +131,6 @@ impl Context {
     pub async fn namespace_uid(&self, name: &str) -> Result<String, kube::Error> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         Ok(api.get_metadata(name).await?.metadata.uid.unwrap_or_default())
-    }
-
-    /// Whether the NetworkPolicy of a namespace was applied lately.
-    pub fn policy_stands(&self, namespace: &str) -> bool {
-        let policies = self.looks.policies.lock().unwrap_or_else(PoisonError::into_inner);
-        policies.get(namespace).is_some_and(|at| at.elapsed() < POLICY_LASTS)
-    }
-
-    /// Notes that it was.
-    pub fn policy_applied(&self, namespace: &str) {
-        let mut policies = self.looks.policies.lock().unwrap_or_else(PoisonError::into_inner);
-        policies.insert(namespace.to_owned(), Instant::now());
     }
 }
 

@@ -45,6 +45,13 @@ impl Directory {
         lock(&self.sessions).get(uid).cloned()
     }
 
+    /// The sessions of one namespace, or all.
+    pub fn known(&self, namespace: Option<&str>) -> Vec<SessionUid> {
+        let sessions = lock(&self.sessions);
+        let inside = |session: &SessionRef| namespace.is_none_or(|namespace| session.namespace == namespace);
+        sessions.iter().filter(|(_, session)| inside(session)).map(|(uid, _)| uid.clone()).collect()
+    }
+
     /// Asks for a reconcile of a session, now. One that no watch shows has nobody to be asked.
     pub fn poke(&self, uid: &SessionUid) {
         if let Some(session) = self.find(uid) {

@@ -8,12 +8,9 @@ use std::{
     time::Duration,
 };
 
-use controller_core::model::{Clock, Done, HarvestView, PodRefusal, RefusalKind, Trouble};
+use controller_core::model::{Clock, Done, HarvestView, PodRefusal, Trouble};
 use tokio::time::Instant;
 use transcript::{Attempt, PodUid, Reason, SessionUid, Turn, merge::Evidence};
-
-/// How long a refusal that can heal is believed before the Pod is asked for again.
-const REFUSAL_LASTS: Duration = Duration::from_secs(5);
 
 /// So many status writes of one session within [`STATUS_WINDOW`], and no more: two writers that disagree, a second controller with another store say,
 /// must not write at the speed of the API server.
@@ -125,17 +122,10 @@ impl SessionMemory {
         self.lock().done.insert(done);
     }
 
-    /// The refusal that is still believed.
+    /// The last refusal to make a Pod, until one is made.
     pub fn refusal(&self) -> Option<PodRefusal> {
-        let mut inner = self.lock();
-        let expired = inner
-            .refusal
-            .as_ref()
-            .is_some_and(|(refusal, at)| refusal.kind != RefusalKind::Fatal && at.elapsed() >= REFUSAL_LASTS);
-        if expired {
-            inner.refusal = None;
-        }
-        inner.refusal.as_ref().map(|(refusal, _)| refusal.clone())
+        let inner = self.lock();
+        inner.refusal.as_ref().map(|(refusal, at)| PodRefusal { age: at.elapsed(), ..refusal.clone() })
     }
 
     /// Notes what the API server said of a Pod; `None` when it was made.
@@ -297,6 +287,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use controller_core::model::RefusalKind;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -327,16 +319,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_can_heal_is_forgotten_and_one_that_cannot_is_not() {
+    async fn a_refusal_grows_older_until_a_pod_is_made() {
         let memory = SessionMemory::default();
-        let refusal = |kind| PodRefusal { attempt: Attempt(1), kind, message: String::new() };
-        memory.set_refusal(Some(refusal(RefusalKind::Quota)));
-        assert!(memory.refusal().is_some());
-        tokio::time::advance(REFUSAL_LASTS).await;
-        assert!(memory.refusal().is_none());
-        memory.set_refusal(Some(refusal(RefusalKind::Fatal)));
-        tokio::time::advance(REFUSAL_LASTS).await;
-        assert!(memory.refusal().is_some());
+        let refusal =
+            PodRefusal { attempt: Attempt(1), kind: RefusalKind::Quota, message: String::new(), age: Duration::ZERO };
+        memory.set_refusal(Some(refusal.clone()));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(memory.refusal(), Some(PodRefusal { age: Duration::from_secs(7), ..refusal }));
+        memory.set_refusal(None);
+        assert_eq!(memory.refusal(), None);
     }
 
     #[tokio::test(start_paused = true)]

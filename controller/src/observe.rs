@@ -42,7 +42,7 @@ pub struct Seen {
 /// # Errors
 /// [`ObserveError`]: whether a Pod is gone could not be asked, and a guess would close its turn.
 pub async fn observe(context: &Context, session: SessionView, memory: &SessionMemory) -> Result<Seen, ObserveError> {
-    let mut pods = pods(context, &session.uid).await;
+    let mut pods = pods(context, &session).await;
     let ledger = match memory.store_trouble() {
         Some((trouble, false)) => Err(trouble),
         Some((_, true)) | None => read_ledger(context, &session.uid).await,
@@ -72,7 +72,12 @@ pub async fn observe(context: &Context, session: SessionView, memory: &SessionMe
 
 async fn read_ledger(context: &Context, uid: &SessionUid) -> Result<Ledger, Trouble> {
     let _turn = context.looks.ledger_reads.acquire().await;
-    context.store.ledger(uid).await.map_err(|error| convert::trouble(&error))
+    if let Some(trouble) = context.store_away() {
+        return Err(trouble);
+    }
+    let read = context.store.ledger(uid).await.map_err(|error| convert::trouble(&error));
+    context.note_store(read.as_ref().err().cloned());
+    read
 }
 
 fn active_turn(ledger: &LedgerView) -> Option<transcript::Turn> {
@@ -105,9 +110,11 @@ async fn look_for(context: &Context, session: &SessionView, name: &str) -> Resul
 }
 
 /// The session's Pods. Whether a node answers is only asked for Pods that are being deleted: it is what tells a slow end from none.
-async fn pods(context: &Context, uid: &SessionUid) -> Vec<PodView> {
+/// A Pod of another namespace that carries our label is none of ours.
+async fn pods(context: &Context, session: &SessionView) -> Vec<PodView> {
     let mut views = Vec::new();
-    for indexed in context.pods.of(uid) {
+    let pods = context.pods.of(&session.uid).into_iter();
+    for indexed in pods.filter(|indexed| indexed.namespace == session.namespace) {
         let mut view = indexed.view;
         if let (Some(_), Some(node)) = (view.deleting, &indexed.node) {
             let ready = context.node_ready(node).await;

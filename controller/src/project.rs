@@ -35,6 +35,8 @@ pub enum ProjectError {
 pub enum Projected {
     /// It stands as it should be.
     Stands,
+    /// It was written.
+    Written,
     /// Something newer stands, so that this pass is over.
     Stale,
     /// It was written too often lately; again after this time.
@@ -97,7 +99,7 @@ async fn write(
         Ok(Ok(written)) => {
             memory.wrote_session(written.metadata.resource_version.as_deref());
             context.metrics.status_writes.inc();
-            Ok(Projected::Stands)
+            Ok(Projected::Written)
         }
         Ok(Err(kube::Error::Api(answer))) if answer.code == 409 || answer.code == 404 => {
             context.metrics.conflicts.inc();

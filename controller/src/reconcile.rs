@@ -27,6 +27,8 @@ use crate::{
 
 /// How soon a pass that came before its own writes is tried again; the event of the write usually comes first.
 const CATCH_UP: Duration = Duration::from_millis(50);
+/// When a pass that carried out an effect looks again if no event of it comes.
+const REMINDER: Duration = Duration::from_millis(250);
 /// First pause after a pass that failed; doubled up to [`MAX_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longest pause after a pass that failed.
@@ -73,23 +75,34 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
     // A pass that tries a store again which took no writes does not know yet what to say.
     let tries_again = memory.store_trouble().is_some() && observed.ledger.is_ok() && decision.step != Step::Wait;
     let mut later = None;
+    let mut unwritten = None;
     if let Some(session) = session.filter(|_| !tries_again) {
-        match project(&context, session, &observed, &decision, &memory).await? {
-            Projected::Stands => {}
-            Projected::Stale => return Ok(Action::requeue(CATCH_UP)),
-            Projected::Later(after) => later = Some(after),
+        match project(&context, session, &observed, &decision, &memory).await {
+            Ok(Projected::Stands) => {}
+            Ok(Projected::Written) => {
+                let news = events::waiting(session.status.as_ref(), decision.waiting.as_ref());
+                news.into_iter().for_each(|note| say::event(&pass, note));
+            }
+            Ok(Projected::Stale) => return Ok(Action::requeue(CATCH_UP)),
+            Ok(Projected::Later(after)) => later = Some(after),
+            // A status that nobody lets us write must not keep a record from being made or an object from going.
+            Err(error) if decision.step.needs_status() => return Err(error.into()),
+            Err(error) => unwritten = Some(error),
         }
-        let news = events::waiting(session.status.as_ref(), decision.waiting.as_ref());
-        news.into_iter().for_each(|note| say::event(&pass, note));
     }
     let step = decision.step.name();
     let waits = decision.step == Step::Wait;
     let carried_out = effect::carry_out(&pass, decision.step).await;
     note_store(&memory, &observed, step, &carried_out);
     carried_out.map_err(|source| ReconcileError::Effect { step, source })?;
+    if let Some(error) = unwritten {
+        return Err(error.into());
+    }
     memory.succeeded();
     Ok(match decision.requeue.into_iter().chain(later).min() {
-        _ if !waits => Action::requeue(Duration::ZERO),
+        // What the store took, the next pass reads at once; what the cluster or a Pod took comes back as an event, and this is only the reminder.
+        _ if effect::WRITES_STORE.contains(&step) => Action::requeue(Duration::ZERO),
+        _ if !waits => Action::requeue(REMINDER),
         Some(after) => Action::requeue(after),
         None => Action::await_change(),
     })
@@ -98,7 +111,8 @@ pub async fn reconcile(object: Arc<Guarded>, context: Arc<Context>) -> Result<Ac
 /// A store that can be read but takes no writes is away for decisions, until a write goes through.
 fn note_store(memory: &SessionMemory, observed: &Observed, step: &str, result: &Result<(), EffectError>) {
     match result {
-        Err(EffectError::Store(error)) if matches!(error.category(), Category::Unavailable | Category::Full) => {
+        // A fence did its work; anything else is a store that does not take what must be recorded, and no deadline may wait for it.
+        Err(EffectError::Store(error)) if error.category() != Category::Fenced => {
             memory.set_store_trouble(Some(convert::trouble(error)));
         }
         Ok(()) if observed.ledger.is_ok() && effect::WRITES_STORE.contains(&step) => memory.set_store_trouble(None),

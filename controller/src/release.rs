@@ -15,7 +15,7 @@ use kube::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{effect::without_finalizer, exec::error_chain, watch::Scope};
+use crate::{directory::Guarded, effect::without_finalizer, exec::error_chain, watch::Scope};
 
 /// How long nothing at all may happen before no controller is believed to be there.
 const SILENCE: Duration = Duration::from_secs(45);
@@ -57,7 +57,8 @@ pub async fn run(client: &Client, scopes: &[Scope], say: impl Fn(&str)) -> Resul
         say("no session is held");
         return Ok(Released::default());
     }
-    let longest = sessions.iter().map(|session| session.spec.harvest_timeout()).max().unwrap_or_default();
+    let timeout = |session: &Guarded| session.0.as_ref().ok().map(|session| session.spec.harvest_timeout());
+    let longest = sessions.iter().filter_map(timeout).max().unwrap_or_default();
     say(&format!(
         "{} sessions asked to be let go; turns that run are cancelled and their transcripts read, at most {} s",
         sessions.len(),
@@ -69,11 +70,12 @@ pub async fn run(client: &Client, scopes: &[Scope], say: impl Fn(&str)) -> Resul
 }
 
 /// Annotates every session that is held.
-async fn ask(client: &Client, scopes: &[Scope]) -> Result<Vec<AgentSession>, ReleaseError> {
+async fn ask(client: &Client, scopes: &[Scope]) -> Result<Vec<Guarded>, ReleaseError> {
     let failed = |operation| move |source| ReleaseError::Api { operation, source: Box::new(source) };
     let mut asked = Vec::new();
     for scope in scopes {
-        let api: Api<AgentSession> = scope.api(client);
+        // One object that this version cannot read must not keep all others from being let go.
+        let api: Api<Guarded> = scope.api(client);
         for session in api.list(&ListParams::default()).await.map_err(failed("listing AgentSessions"))? {
             let held = session.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
             // A session without a Pod yet could get one while others are being released.
@@ -101,15 +103,25 @@ async fn wait(client: &Client, scopes: &[Scope], bound: Duration, say: &impl Fn(
     let mut seen = HashMap::new();
     let mut said = usize::MAX;
     loop {
-        let sessions = held_sessions(client, scopes).await?;
-        let pods = held_pods(client, scopes).await?;
+        let looked =
+            async { Ok::<_, ReleaseError>((held_sessions(client, scopes).await?, held_pods(client, scopes).await?)) };
+        let (sessions, pods) = match looked.await {
+            Ok(looked) => looked,
+            // The API server may be busy; the bound holds all the same.
+            Err(error) if began.elapsed() < bound => {
+                say(&error_chain(&error));
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if sessions.is_empty() && pods.is_empty() {
             return Ok(0);
         }
-        let versions: HashMap<String, Option<String>> = sessions
+        let versions: HashMap<Option<String>, Option<String>> = sessions
             .iter()
-            .map(|session| (session.name_any(), session.resource_version()))
-            .chain(pods.iter().map(|pod| (pod.name_any(), pod.resource_version())))
+            .map(|session| (session.uid(), session.resource_version()))
+            .chain(pods.iter().map(|pod| (pod.uid(), pod.resource_version())))
             .collect();
         // Who has once answered is there, and may have to hold for all of its harvestTimeout without a word.
         moved |= !seen.is_empty() && versions != seen;

@@ -4,13 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use controller_core::pod_spec::{Egress, NetworkSettings, PodSettings};
 use crds::{PullPolicy, names};
-use kube::{
-    Client,
-    runtime::events::{Recorder, Reporter},
-};
+use kube::Client;
 use prometheus_client::registry::Registry;
 use store::SharedStore;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{AgentEgress, Args},
@@ -44,6 +42,9 @@ pub enum RunError {
     /// The election.
     #[error(transparent)]
     Leader(#[from] LeaderError),
+    /// A part of the controller ended that must not.
+    #[error("a part of the controller ended by itself; ending, so that a fresh process begins")]
+    Ended,
 }
 
 /// A controller, ready to run.
@@ -74,11 +75,10 @@ impl Controller {
             FollowSettings::default(),
             move |session: &SessionRef| poked.poke_named(session),
         );
-        let reporter =
-            Reporter { controller: names::MANAGER_CONTROLLER.to_owned(), instance: std::env::var("HOSTNAME").ok() };
+        let instance = std::env::var("HOSTNAME").unwrap_or_else(|_| names::MANAGER_CONTROLLER.to_owned());
         let context = Context {
             harvester: Harvester::new(execs.clone(), Arc::clone(&store), harvest_settings),
-            events: Recorder::new(client.clone(), reporter),
+            instance: instance.into(),
             metrics: Metrics::new(registry),
             memory: Arc::new(Memory::default()),
             pods: Arc::new(PodIndex::default()),
@@ -122,14 +122,13 @@ impl Controller {
         let leadership = self.lead(&shutdown).await?;
         let stop = shutdown.child_token();
         self.context.metrics.leader.set(1);
-        let tasks = TaskTracker::new();
+        let mut tasks = JoinSet::new();
         for (scope, pods) in &self.scopes {
             let context = Context { pods: Arc::clone(pods), ..self.context.clone() };
             tasks.spawn(watch::run(scope.clone(), context.clone(), stop.clone()));
             tasks.spawn(sweep::run(scope.clone(), context, stop.clone()));
         }
         tasks.spawn(gauges(self.context.clone(), stop.clone()));
-        tasks.close();
         tracing::info!(store = self.context.store.backend(), scope.count = self.scopes.len(), "controller runs");
 
         let lost = async {
@@ -141,10 +140,12 @@ impl Controller {
         let result = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
             lost = lost => Err(lost.into()),
+            // None ends before it is told to, but by a panic: a process that leads and is deaf is worse than none.
+            _ = tasks.join_next() => Err(RunError::Ended),
         };
         self.context.metrics.leader.set(0);
         stop.cancel();
-        tasks.wait().await;
+        while tasks.join_next().await.is_some() {}
         self.context.followers.shutdown().await;
         tracing::info!("controller ended");
         result

@@ -11,7 +11,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PatchParams},
 };
-use store::{Settlement, StoreError};
+use store::{SessionRecord, Settlement, StoreError};
 use tokio_util::sync::CancellationToken;
 use transcript::{Outcome, Reason, SessionUid, Verdict};
 
@@ -21,7 +21,7 @@ use crate::{
     effect::{only, without_finalizer},
     exec::error_chain,
     index::Indexed,
-    watch::Scope,
+    watch::{self, Scope},
 };
 
 /// Time between two sweeps.
@@ -42,6 +42,7 @@ enum SweepError {
 
 /// Sweeps a scope until shut down.
 pub async fn run(scope: Scope, context: Context, shutdown: CancellationToken) {
+    watch::wait_for_pods(&context, &shutdown).await;
     loop {
         let pause = match sweep(&scope, &context).await {
             Ok(()) => INTERVAL,
@@ -77,17 +78,37 @@ pub fn gone(context: &Context, session: SessionUid) {
 }
 
 async fn sweep(scope: &Scope, context: &Context) -> Result<(), SweepError> {
+    // One that cannot be closed does not stand in the way of the others; the first error is what the sweep is tried again for.
+    let mut result = Ok(());
     for record in context.store.sessions_with_active_turns().await? {
         let watched = scope.namespace.as_ref().is_none_or(|namespace| *namespace == record.namespace);
-        if watched && is_gone(context, &record.namespace, &record.name, &record.uid).await? {
-            orphaned(context, &record.uid).await?;
+        if watched {
+            result = result.and(close_if_gone(context, &record).await);
         }
     }
     for (session, pod) in context.pods.all() {
-        let unknown = pod.view.has_finalizer && context.directory.find(&session).is_none();
-        if unknown && !exists(context, &pod.namespace, &session).await? {
-            orphaned(context, &session).await?;
+        if pod.view.has_finalizer && context.directory.find(&session).is_none() {
+            result = result.and(release_if_alone(context, &session, &pod).await);
         }
+    }
+    result
+}
+
+async fn close_if_gone(context: &Context, record: &SessionRecord) -> Result<(), SweepError> {
+    if is_gone(context, &record.namespace, &record.name, &record.uid).await? {
+        orphaned(context, &record.uid).await?;
+    }
+    Ok(())
+}
+
+/// A Pod whose label names a session of another namespace says nothing of that session.
+async fn release_if_alone(context: &Context, session: &SessionUid, pod: &Indexed) -> Result<(), SweepError> {
+    if exists(context, &pod.namespace, session).await? {
+        return Ok(());
+    }
+    let record = context.store.ledger(session).await?.session;
+    if record.is_none_or(|record| record.namespace == pod.namespace) {
+        orphaned(context, session).await?;
     }
     Ok(())
 }
@@ -138,8 +159,11 @@ async fn orphaned(context: &Context, session: &SessionUid) -> Result<(), SweepEr
         context.store.mark_deleted(session).await?;
     }
     let view = convert::ledger_view(&context.store.ledger(session).await?);
+    let home = ledger.session.map(|record| record.namespace);
     for pod in context.pods.of(session) {
-        release(context, &view, &pod).await?;
+        if home.as_ref().is_none_or(|home| *home == pod.namespace) {
+            release(context, &view, &pod).await?;
+        }
     }
     Ok(())
 }
@@ -163,7 +187,7 @@ async fn release(context: &Context, ledger: &LedgerView, pod: &Indexed) -> Resul
     }
     if let Some(patch) = without_finalizer(&standing) {
         let patched = call(api.patch_metadata(&pod.view.name, &PatchParams::default(), &patch)).await;
-        settle_for(patched, &[404, 409, 422])?;
+        settle_for(patched, &[404, 409])?;
         tracing::info!(pod.name = pod.view.name, "Pod without a session released");
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The watches of one namespace, or of all: sessions into their reconciles, Pods into the index. Caches hold only what decisions need.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use crds::names;
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -71,7 +71,7 @@ pub async fn run(scope: Scope, context: Context, shutdown: CancellationToken) {
 }
 
 /// Decisions before the first complete list of Pods would take every Pod for gone.
-async fn wait_for_pods(context: &Context, shutdown: &CancellationToken) {
+pub async fn wait_for_pods(context: &Context, shutdown: &CancellationToken) {
     while !context.pods.is_synced() && !shutdown.is_cancelled() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -85,12 +85,12 @@ fn watch_sessions(
         Some(namespace) => Api::namespaced(context.client.clone(), namespace),
         None => Api::all(context.client.clone()),
     };
-    let context = context.clone();
+    let (scope, context, mut listing) = (scope.clone(), context.clone(), HashSet::new());
     let errors = context.metrics.watch_errors.get_or_create_owned(&WatchLabel { resource: Watched::Sessions });
     watcher(api, watcher::Config::default())
         .default_backoff()
         .modify(trim)
-        .inspect_ok(move |event| learn(&context, event))
+        .inspect_ok(move |event| learn(&scope, &context, &mut listing, event))
         .inspect_err(move |error| {
             errors.inc();
             tracing::warn!(error = %crate::exec::error_chain(error), "watch of AgentSessions broke, goes on");
@@ -106,12 +106,14 @@ fn trim(object: &mut Guarded) {
     }
 }
 
-fn learn(context: &Context, event: &watcher::Event<Guarded>) {
+/// Notes where sessions are. A complete list that lacks one says that it is gone, as a deletion does: it may have happened in a gap of the watch.
+fn learn(scope: &Scope, context: &Context, listing: &mut HashSet<SessionUid>, event: &watcher::Event<Guarded>) {
     match event {
         watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-            if let (Some(uid), Some(namespace)) = (object.meta().uid.clone(), object.namespace()) {
+            if let (Some(uid), Some(namespace)) = (object.meta().uid.clone().map(SessionUid), object.namespace()) {
                 let session = SessionRef { namespace, name: object.name_any() };
-                context.directory.learn(SessionUid(uid), session);
+                listing.insert(uid.clone());
+                context.directory.learn(uid, session);
             }
         }
         watcher::Event::Delete(object) => {
@@ -119,7 +121,14 @@ fn learn(context: &Context, event: &watcher::Event<Guarded>) {
                 sweep::gone(context, SessionUid(uid));
             }
         }
-        watcher::Event::Init | watcher::Event::InitDone => {}
+        watcher::Event::Init => listing.clear(),
+        watcher::Event::InitDone => {
+            let known = context.directory.known(scope.namespace.as_deref());
+            for uid in known.into_iter().filter(|uid| !listing.contains(uid)) {
+                sweep::gone(context, uid);
+            }
+            listing.clear();
+        }
     }
 }
 

@@ -26,16 +26,19 @@ pub struct EventPlan {
     pub action: &'static str,
     /// For people, at most [`NOTE_BYTES`].
     pub note: String,
+    /// What of the session it is about, as a path: two events that differ only in it are two, and not one that happened twice.
+    pub field: Option<String>,
 }
 
 fn plan(warning: bool, reason: Reason, action: &'static str, note: &str) -> EventPlan {
-    EventPlan { warning, reason, action, note: cut(note, NOTE_BYTES).into_owned() }
+    EventPlan { warning, reason, action, note: cut(note, NOTE_BYTES).into_owned(), field: None }
 }
 
 /// The Pod of an attempt was made.
 #[must_use]
 pub fn attempt_started(attempt: Attempt, pod: &str) -> EventPlan {
-    plan(false, Reason::AttemptStarted, "CreatePod", &format!("attempt {attempt}: created Pod {pod}"))
+    let started = plan(false, Reason::AttemptStarted, "CreatePod", &format!("attempt {attempt}: created Pod {pod}"));
+    EventPlan { field: Some(format!("status.attempt={attempt}")), ..started }
 }
 
 /// A fresh attempt of a session without a claim: what earlier attempts left in the workspace went with their Pods.
@@ -91,7 +94,8 @@ pub fn turn_settled(turn: &TurnView) -> EventPlan {
     }
     // A cancel that lost nothing is what somebody asked for.
     let fine = matches!(outcome, Outcome::Succeeded | Outcome::Canceled) && verdict == Verdict::Complete;
-    plan(!fine, reason, "Settle", &note)
+    let settled = plan(!fine, reason, "Settle", &note);
+    EventPlan { field: Some(format!("spec.turns[{}]", turn.turn.0.saturating_sub(1))), ..settled }
 }
 
 /// Records that could not be written before the Pod or the object had to go.

@@ -1,5 +1,7 @@
 use jiff::Timestamp;
 use serde_json::json;
+use std::time::Duration;
+
 use transcript::{Turn, TurnState};
 
 use super::*;
@@ -60,7 +62,8 @@ fn a_cancel_that_lost_nothing_is_no_warning() {
 #[test]
 fn a_note_fits_into_an_event_whatever_the_agent_had_to_say() {
     let turn = TurnView { message: Some("ß".repeat(1 << 20)), ..record(Outcome::Failed, Verdict::Complete) };
-    let refusal = PodRefusal { attempt: Attempt(1), kind: RefusalKind::Fatal, message: "x".repeat(1 << 20) };
+    let refusal =
+        PodRefusal { attempt: Attempt(1), kind: RefusalKind::Fatal, message: "x".repeat(1 << 20), age: Duration::ZERO };
     for plan in [turn_settled(&turn), refused(&refusal).unwrap()] {
         assert!(plan.note.len() <= NOTE_BYTES && plan.note.contains("bytes in all"), "{} bytes", plan.note.len());
     }
@@ -68,8 +71,14 @@ fn a_note_fits_into_an_event_whatever_the_agent_had_to_say() {
 
 #[test]
 fn a_refusal_is_told_in_the_api_servers_words() {
-    let refusal =
-        |kind| refused(&PodRefusal { attempt: Attempt(1), kind, message: "exceeded quota: compute".to_owned() });
+    let refusal = |kind| {
+        refused(&PodRefusal {
+            attempt: Attempt(1),
+            kind,
+            message: "exceeded quota: compute".to_owned(),
+            age: Duration::ZERO,
+        })
+    };
     let reason = |kind| refusal(kind).map(|plan| plan.reason);
     assert_eq!(reason(RefusalKind::Quota), Some(Reason::QuotaExceeded));
     assert_eq!(reason(RefusalKind::NameTaken), Some(Reason::NameTaken));

@@ -294,6 +294,8 @@ pub struct PodRefusal {
     pub kind: RefusalKind,
     /// The API server's own words.
     pub message: String,
+    /// How long ago it was.
+    pub age: Duration,
 }
 
 /// What a refusal means.
@@ -543,6 +545,31 @@ pub struct Settle {
 }
 
 impl Step {
+    /// Whether the step leans on what the status says: nothing runs of which the object does not say that it was accepted.
+    #[must_use]
+    pub fn needs_status(&self) -> bool {
+        match self {
+            Self::Wait
+            | Self::AcceptTurns(_)
+            | Self::RecordLostTurns(_)
+            | Self::AddFinalizer
+            | Self::OpenAttempt { .. }
+            | Self::CreatePod { .. }
+            | Self::StartTurn { .. }
+            | Self::Deliver { .. }
+            | Self::DeleteSession => true,
+            Self::CancelTurn { .. }
+            | Self::BeginHarvest { .. }
+            | Self::Harvest { .. }
+            | Self::Settle(_)
+            | Self::ReleaseRecorder { .. }
+            | Self::DeletePod { .. }
+            | Self::ReleasePod { .. }
+            | Self::Reclaim { .. }
+            | Self::ReleaseSession { .. } => false,
+        }
+    }
+
     /// Name of the effect: failpoints, metrics and the simulated world's numbering go by it.
     #[must_use]
     pub fn name(&self) -> &'static str {

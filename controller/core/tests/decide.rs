@@ -268,7 +268,7 @@ fn table(rows: &[(&str, Observed)]) -> String {
 fn before_the_agent_has_the_turn() {
     let refused = |kind| {
         with(accepted(), |o| {
-            o.refusal = Some(PodRefusal { attempt: Attempt(1), kind, message: "no".into() });
+            o.refusal = Some(PodRefusal { attempt: Attempt(1), kind, message: "no".into(), age: Duration::ZERO });
         })
     };
     let start_error = |heals| {

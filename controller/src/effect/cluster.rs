@@ -1,6 +1,6 @@
 //! Effects on objects of the cluster. Each is bounded in time, names the UID that it means, and takes "gone" and "newer" for an answer.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use controller_core::{
     decide::pod_nonce,
@@ -164,7 +164,7 @@ async fn refused(
             return Ok(());
         }
     }
-    let refusal = PodRefusal { attempt, kind, message: answer.message };
+    let refusal = PodRefusal { attempt, kind, message: answer.message, age: Duration::ZERO };
     // What the session waits for is said when its status first says so; a name that is taken is nowhere else.
     if kind == RefusalKind::NameTaken {
         events::refused(&refusal).into_iter().for_each(|plan| say::event(pass, plan));
@@ -176,19 +176,15 @@ async fn refused(
     Ok(())
 }
 
+/// Applied before every Pod, not remembered: a namespace may be another one by the same name.
 async fn ensure_policy(pass: &Pass<'_>) -> Result<(), EffectError> {
     let namespace = &pass.observed.session.namespace;
-    if pass.context.policy_stands(namespace) {
-        return Ok(());
-    }
     let policy = network_policy(namespace, &pass.context.network_settings);
     let api: Api<NetworkPolicy> = Api::namespaced(pass.context.client.clone(), namespace);
     let params = PatchParams::apply(names::MANAGER_CONTROLLER).force();
     let applied = call(api.patch(names::NETWORK_POLICY, &params, &Patch::Apply(&policy))).await;
-    // 403 and 404 also come from a namespace that goes away: the Pod's own refusal says it in better words.
-    if expected(applied, &[404])?.is_some() {
-        pass.context.policy_applied(namespace);
-    }
+    // 404 comes from a namespace that is gone: the Pod's own refusal says it in better words.
+    expected(applied, &[404])?;
     Ok(())
 }
 
@@ -225,8 +221,8 @@ pub(super) async fn release_pod(pass: &Pass<'_>, pod: &PodRef) -> Result<(), Eff
     }
     let Some(patch) = without_finalizer(&standing) else { return Ok(()) };
     let patched = call(api.patch_metadata(&pod.name, &PatchParams::default(), &patch)).await;
-    // 422: a test of the patch failed, somebody else wrote in between; the next pass sees it.
-    if let Some(written) = expected(patched, &[404, 409, 422])? {
+    // 422 is a test of the patch that failed, or a policy that denies it: tried again with pauses, and said in the log.
+    if let Some(written) = expected(patched, &[404, 409])? {
         pass.memory.wrote_pod(written.metadata.resource_version.as_deref());
     }
     Ok(())
@@ -246,7 +242,7 @@ pub(super) async fn release_session(pass: &Pass<'_>) -> Result<(), EffectError> 
     }
     let Some(patch) = without_finalizer(&standing) else { return Ok(()) };
     let patched = call(api.patch_metadata(&session.name, &PatchParams::default(), &patch)).await;
-    if let Some(written) = expected(patched, &[404, 409, 422])? {
+    if let Some(written) = expected(patched, &[404, 409])? {
         pass.memory.wrote_session(written.metadata.resource_version.as_deref());
         tracing::info!(session.uid = %session.uid, session.name = session.name, "session released");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use controller_core::model::{Done, PodRef, Trouble};
 use tokio::time::Instant;
-use transcript::{Attempt, Turn, frame::Prompt};
+use transcript::{Attempt, Reason, Turn, frame::Prompt};
 
 use super::{EffectError, Pass};
 use crate::{
@@ -69,6 +69,19 @@ pub(super) fn harvest(pass: &Pass<'_>, turn: Turn, attempt: Attempt, pod: &PodRe
     tokio::spawn(run_harvest(pass.context.clone(), Arc::clone(pass.memory), key, request, after_agent_end));
 }
 
+/// A read that is dropped or panics has failed: a session must not wait for it for ever.
+struct EndOfHarvest<'a> {
+    memory: &'a SessionMemory,
+    key: &'a HarvestKey,
+}
+
+impl Drop for EndOfHarvest<'_> {
+    fn drop(&mut self) {
+        let trouble = Trouble { reason: Reason::ReadFailed, message: "the read was broken off".to_owned() };
+        self.memory.end_harvest(self.key, Err(trouble));
+    }
+}
+
 async fn run_harvest(
     context: Context,
     memory: Arc<SessionMemory>,
@@ -77,7 +90,9 @@ async fn run_harvest(
     after_agent_end: bool,
 ) {
     let began = Instant::now();
+    let guard = EndOfHarvest { memory: &memory, key: &key };
     let result = context.harvester.harvest(&request).await;
+    std::mem::forget(guard);
     let duration = began.elapsed();
     context.metrics.harvest_seconds.observe(duration.as_secs_f64());
     let result = match result {

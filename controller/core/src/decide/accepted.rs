@@ -11,8 +11,8 @@ use crate::model::{Clock, ContainerState, Desired, LedgerView, PodView, RefusalK
 const MAX_ATTEMPTS: u32 = 5;
 /// Wait before the second attempt; doubled for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
-/// How soon a Pod that found no room is tried again.
-const QUOTA_RETRY: Duration = Duration::from_secs(5);
+/// How soon a Pod that was refused and may not be next time is asked for again.
+const REFUSAL_RETRY: Duration = Duration::from_secs(5);
 
 pub(super) fn step(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView) -> Step {
     if let Some(step) = never_runs(desk, ledger, turn) {
@@ -64,7 +64,12 @@ fn suspended(desk: &mut Desk<'_>, ledger: &LedgerView, current: Option<&PodView>
 
 fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, waited: Duration) -> Step {
     let session = &desk.observed.session;
-    if let Some(refusal) = desk.observed.refusal.as_ref().filter(|refusal| refusal.attempt == ledger.attempt) {
+    let used = used_attempts(ledger);
+    // What was said of an attempt that is over says nothing of the next one.
+    let refusal = desk.observed.refusal.as_ref();
+    let refusal = refusal.filter(|refusal| refusal.attempt == ledger.attempt && ledger.attempt.0 > used);
+    let mut patient = false;
+    if let Some(refusal) = refusal {
         let message = refusal.message.clone();
         match refusal.kind {
             RefusalKind::Fatal => return failed(turn, Reason::PodRefused, message),
@@ -72,23 +77,23 @@ fn without_pod(desk: &mut Desk<'_>, ledger: &LedgerView, turn: &TurnView, waited
             RefusalKind::Quota => {
                 // The one start error that waits without end: its clock does not run.
                 desk.clocks.remove(&Clock::Next(turn.turn));
-                desk.look_again(QUOTA_RETRY);
-                return desk.wait_for(Reason::QuotaExceeded, message);
+                patient = true;
+                desk.waiting = Some((Reason::QuotaExceeded, message));
             }
-            RefusalKind::NamespaceTerminating => {
-                desk.look_again(QUOTA_RETRY);
-                return desk.wait_for(Reason::PodRefused, message);
-            }
+            RefusalKind::NamespaceTerminating => desk.waiting = Some((Reason::PodRefused, message)),
+        }
+        // Asked for again now and then, with the same words in the status until the Pod is made.
+        if !desk.over(refusal.age, REFUSAL_RETRY) {
+            return Step::Wait;
         }
     }
-    if desk.over(waited, session.timeouts.start) {
+    if !patient && desk.over(waited, session.timeouts.start) {
         let message = format!("no Pod of it ran within startTimeout ({} s)", session.timeouts.start.as_secs());
         return failed(turn, Reason::StartTimeout, message);
     }
     if !session.has_finalizer {
         return Step::AddFinalizer;
     }
-    let used = used_attempts(ledger);
     if ledger.attempt.0 <= used {
         return next_attempt(desk, ledger);
     }

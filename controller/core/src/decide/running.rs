@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use transcript::{AgentStatus, Outcome, TurnState};
+use transcript::{AgentStatus, Outcome, Reason, TurnState};
 
 use super::{Desk, accepted, settle};
 use crate::model::{Clock, ContainerState, Done, HarvestView, LedgerView, PodView, Step, Trouble, TurnView};
@@ -109,7 +109,8 @@ fn deliver(desk: &mut Desk<'_>, turn: &TurnView, pod: &PodView, status: Option<&
         if !desk.over(elapsed, REDELIVER) {
             return Step::Wait;
         }
-        desk.look_again(REDELIVER);
+        // Counted anew from this delivery.
+        desk.clocks.remove(&Clock::Untaken(turn.turn));
     }
     Step::Deliver { turn: turn.turn, pod: pod.reference() }
 }
@@ -133,7 +134,9 @@ fn harvest(desk: &mut Desk<'_>, turn: &TurnView, pod: &PodView, ended: bool, ove
         return Step::BeginHarvest { turn: turn.turn, attempt };
     }
     if !desk.reachable(pod) {
-        return Step::Wait;
+        // Not terminal, and nobody to ask: what its status says is not all there is. Bounded like any read that fails.
+        let trouble = Trouble { reason: Reason::ReadFailed, message: "the recorder does not run".to_owned() };
+        return failed(desk, turn, pod, Step::Wait, &trouble, 0, Duration::ZERO);
     }
     let read = Step::Harvest { turn: turn.turn, attempt, pod: pod.reference(), after_agent_end: ended };
     // A read that is asked for or under way ends nothing that a deadline is counted from.

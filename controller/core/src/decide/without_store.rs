@@ -1,5 +1,7 @@
 //! The ledger cannot be read. Pods are held as the buffer; what is being deleted is let go at its deadline, and the loss is said.
 
+use std::time::Duration;
+
 use crate::{
     model::{Clock, ContainerState, Observed, PodView, Step, Trouble},
     settled::Settled,
@@ -7,15 +9,22 @@ use crate::{
 
 use super::Desk;
 
+/// When a session that has something to lose looks again.
+const SOON: Duration = Duration::from_secs(5);
+/// When any other does.
+const LATER: Duration = Duration::from_secs(60);
+
 pub(super) fn step(desk: &mut Desk<'_>, trouble: &Trouble) -> Step {
     desk.waiting = Some((trouble.reason, trouble.message.clone()));
-    desk.look_again(std::time::Duration::from_secs(5));
     let observed = desk.observed;
     let session = &observed.session;
     // Without the seed a Pod of ours is known by what only we put on it together: owner and finalizer.
     let ours: Vec<&PodView> = observed.pods.iter().filter(|pod| pod.owned && pod.has_finalizer).collect();
 
     let going = session.deleting || session.releasing;
+    // What has neither a Pod nor a wish to go has no deadline: it must not stand in the way of those that have.
+    let pressing = going || !ours.is_empty();
+    desk.look_again(if pressing { SOON } else { LATER });
     if going || ours.iter().any(|pod| pod.deleting.is_some()) {
         let elapsed = desk.since(Clock::Forced);
         if !desk.over(elapsed, session.timeouts.harvest) {

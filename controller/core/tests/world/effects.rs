@@ -1,5 +1,7 @@
 //! Operations take effect here, each numbered, each with its fate: done, refused, lost on the way there or on the way back, or the last of its process.
 
+use std::time::Duration;
+
 use agentsession_controller_core::{
     model::{Done, Observed, PodRef, PodRefusal, RefusalKind, Trouble},
     pod_spec::{PodPlan, PodSettings, agent_pod},
@@ -436,7 +438,9 @@ impl World {
             Err(answer) => match view::refusal(answer.code, answer.reason, &answer.message) {
                 None => Err(Failed),
                 Some(RefusalKind::NameTaken) => Ok(Reply::Then(Op::Standing(attempt, nonce, answer.message))),
-                Some(kind) => Ok(Reply::Refusal(PodRefusal { attempt, kind, message: answer.message })),
+                Some(kind) => {
+                    Ok(Reply::Refusal(PodRefusal { attempt, kind, message: answer.message, age: Duration::ZERO }))
+                }
             },
         }
     }
@@ -457,7 +461,7 @@ impl World {
             self.effect_once(process, format!("made {uid}"));
             return Reply::Pod(rv);
         }
-        Reply::Refusal(PodRefusal { attempt, kind: RefusalKind::NameTaken, message })
+        Reply::Refusal(PodRefusal { attempt, kind: RefusalKind::NameTaken, message, age: Duration::ZERO })
     }
 
     fn delete(&mut self, process: usize, session: &SessionUid, pod: &PodRef, abandoned: bool) -> Reply {

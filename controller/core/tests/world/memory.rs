@@ -5,10 +5,9 @@ use std::{
     time::Duration,
 };
 
-use agentsession_controller_core::model::{Clock, Done, HarvestView, PodRefusal, RefusalKind, Trouble};
+use agentsession_controller_core::model::{Clock, Done, HarvestView, PodRefusal, Trouble};
 use transcript::{Attempt, PodUid, Reason, Turn, merge::Evidence};
 
-const REFUSAL_LASTS: u64 = 5000;
 /// Pause between two writes to a store that takes none.
 pub const STORE_RETRY: u64 = 2000;
 
@@ -64,15 +63,9 @@ impl Memory {
         }
     }
 
-    pub fn refusal(&mut self, now: u64) -> Option<PodRefusal> {
-        let expired = self
-            .refusal
-            .as_ref()
-            .is_some_and(|(refusal, at)| refusal.kind != RefusalKind::Fatal && now - at >= REFUSAL_LASTS);
-        if expired {
-            self.refusal = None;
-        }
-        self.refusal.as_ref().map(|(refusal, _)| refusal.clone())
+    pub fn refusal(&self, now: u64) -> Option<PodRefusal> {
+        let (refusal, at) = self.refusal.as_ref()?;
+        Some(PodRefusal { age: Duration::from_millis(now - at), ..refusal.clone() })
     }
 
     pub fn harvest(&self, turn: Option<Turn>, now: u64) -> HarvestView {
