@@ -33,10 +33,10 @@
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
-# What users should see; patch: the same event again is counted.
+# What users should see; an event is named after what it says, so it is never changed.
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end }}
 
 {{- define "agentsession.controllerClusterRules" -}}
