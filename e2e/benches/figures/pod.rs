@@ -42,10 +42,11 @@ impl LoggedPod {
     /// Makes the Pod and lets its agent speak.
     pub async fn start(t: &Test) -> Result<Self> {
         t.apply_yaml(include_str!("../../cases/agent-pod.yaml")).await?;
-        let pod: Pod = await_condition("the driver to be idle", seconds(90), async || {
+        let pod: Pod = await_condition("the Pod to run and its driver to be idle", seconds(90), async || {
             let pod = pods::api(t).get(NAME).await?;
-            let status = status(t, &pod).await?;
-            Ok((status.state == AgentState::Idle).then_some(pod))
+            let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+            let runs = containers.is_some_and(|all| !all.is_empty() && all.iter().all(|container| container.ready));
+            Ok((runs && status(t, &pod).await?.state == AgentState::Idle).then_some(pod))
         })
         .await?;
         let uid = pod.uid().context("a Pod without UID")?;
