@@ -65,8 +65,8 @@ test: deps fmt-check lint test-unit test-store chart-check e2e ## everything, fr
 demo: ## install the chart, run a session, show its conversation
 	e2e/demo
 
-bench: ## measure the figures of docs/BENCHMARKS.md
-	e2e/bench
+bench: ## measure the figures of docs/BENCHMARKS.md; FIGURES="1 8" for some
+	e2e/bench $(FIGURES)
 
 cluster-up: ## bring up our own Kubernetes cluster (root; builds it the first time, about 15 minutes)
 	e2e/cluster/build helm
