@@ -41,7 +41,7 @@ struct Moments {
     settled: Timestamp,
     /// The controller asked for the Pod's deletion.
     deleted: Timestamp,
-    /// The kubelet was done, and the controller let the Pod go.
+    /// The controller let the Pod go: its finalizer is not needed while the kubelet ends the Pod.
     released: Timestamp,
     /// The Pod was gone.
     gone: Timestamp,
@@ -79,8 +79,8 @@ fn rows(all: &[Moments]) -> Vec<Row> {
         row("…   of it from read to settled", |at| between(at.read, at.settled)),
         row("… delete: from settled to gone", |at| between(at.settled, at.gone)),
         row("…   of it the recorder is told to go", |at| between(at.settled, at.deleted)),
-        row("…   of it the kubelet ends the Pod", |at| between(at.deleted, at.released)),
-        row("…   of it the finalizer goes, and the Pod", |at| between(at.released, at.gone)),
+        row("…   of it the Pod is deleted, its finalizer let go", |at| between(at.deleted, at.released)),
+        row("…   of it the kubelet ends the Pod", |at| between(at.released, at.gone)),
     ]
 }
 
